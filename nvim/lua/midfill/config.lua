@@ -2,18 +2,18 @@
 local M = {}
 
 ---@class midfill.Keys
----@field accept string|false
----@field accept_word string|false
----@field accept_line string|false
----@field next string|false
----@field dismiss string|false
+---@field accept string|string[]|false
+---@field accept_word string|string[]|false
+---@field accept_line string|string[]|false
+---@field next string|string[]|false
+---@field dismiss string|string[]|false
 
 ---@class midfill.Options
 ---@field cmd string[] the command that runs the language server; by default that of the clone the plugin is in
 ---@field filetypes string[]|nil where midfill works; nil for every file
 ---@field root_markers string[] names of files and folders that mark a project's root
 ---@field settings table the server's settings, as docs/settings.md has them
----@field keys midfill.Keys keys in insert mode; if no suggestion is shown, a key keeps its meaning from before setup()
+---@field keys midfill.Keys keys in insert mode; if no suggestion is shown, a key does what it was mapped to before setup()
 
 --- The command of the clone that the plugin is in, if `make setup` has created it; otherwise the one on the PATH.
 ---@return string
@@ -30,7 +30,7 @@ local defaults = {
   root_markers = { '.git' },
   settings = {},
   keys = {
-    accept = '<M-l>',
+    accept = { '<M-l>', '<C-l>' }, -- macOS terminals may send no Alt
     accept_word = '<M-Right>',
     accept_line = '<M-C-Right>',
     next = '<M-]>',
@@ -73,7 +73,10 @@ local function validate(given)
   end
   for name, key in pairs(given.keys or {}) do
     check(defaults.keys[name] ~= nil, ('option "keys" has no key %q'):format(name))
-    check(key == false or type(key) == 'string', ('option "keys.%s" must be a string, or false'):format(name))
+    local strings = vim.iter(type(key) == 'table' and key or { key or nil }):all(function(each)
+      return type(each) == 'string'
+    end)
+    check(strings and key ~= true, ('option "keys.%s" must be a string, a list of strings, or false'):format(name))
   end
 end
 
