@@ -24,9 +24,12 @@ class Script:
         written.replace(self._script)  # at once: the server may be reading
 
     @property
+    def command(self) -> list[str]:
+        return [sys.executable, scripted_server.__file__, str(self._script), str(self._log)]
+
+    @property
     def options(self) -> str:
-        command = [sys.executable, scripted_server.__file__, str(self._script), str(self._log)]
-        return "{ cmd = {" + ", ".join(f"[[{part}]]" for part in command) + "} }"
+        return "{ cmd = {" + ", ".join(f"[[{part}]]" for part in self.command) + "} }"
 
     def setup(self, more: str = "{}") -> str:
         """Lua that calls setup() once more, with the same server and other options."""
