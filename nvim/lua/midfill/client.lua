@@ -14,6 +14,9 @@ local MINUTE_NS = 60 * 1e9
 -- Shorter than the debounce of cursor moves (midfill.moves), so that changes reach the server before the move.
 local CHANGES_MS = 30
 
+-- What does not answer for so long is not waited for.
+local HANG_MS = 3000
+
 local deaths = {} ---@type integer[] when the server died, in ns
 local gave_up = false -- whether it died so often that it was not restarted
 local leaving = {} ---@type table<integer, boolean> clients that are stopping; true if a new one replaces them
@@ -27,6 +30,27 @@ local function buffer_of(client_id, uri)
     if vim.uri_from_bufnr(buf) == uri then
       return buf
     end
+  end
+end
+
+--- Send each carriage return within a line as a space: it ends a line for LSP and not for Neovim, so that all places
+--- below would be off. In the file format "mac", all are line ends.
+---@param client vim.lsp.Client
+local function keep_lines(client)
+  local notify = client.rpc.notify
+  client.rpc.notify = function(method, params)
+    local carries = method == 'textDocument/didOpen' or method == 'textDocument/didChange'
+    local buf = carries and buffer_of(client.id, params.textDocument.uri)
+    if buf and vim.bo[buf].fileformat ~= 'mac' then
+      local dos = vim.bo[buf].fileformat == 'dos'
+      params = vim.deepcopy(params) -- other clients may get the same
+      for _, each in ipairs(params.contentChanges or { params.textDocument }) do
+        each.text = each.text:gsub('\r(\n?)', function(line_end)
+          return (dos and line_end ~= '' and '\r' or ' ') .. line_end
+        end)
+      end
+    end
+    return notify(method, params)
   end
 end
 
@@ -120,6 +144,7 @@ local function configuration()
     on_init = function(client)
       -- Where the user has switched vim.lsp.inline_completion on, it would show the same suggestions again.
       client.server_capabilities.inlineCompletionProvider = nil
+      keep_lines(client)
     end,
     on_exit = function(code, signal, client_id)
       vim.schedule(function()
@@ -241,6 +266,23 @@ function M.start()
   end
 end
 
+--- Replace the core by a new process, then restart the servers; a core that does not answer is not waited for.
+function M.restart_all()
+  local attached, waiting = M.all()[1], true
+  local function go_on()
+    if waiting then
+      waiting = false
+      M.restart()
+    end
+  end
+  if attached then
+    M.execute(attached, 'midfill.restartCore', go_on)
+    vim.defer_fn(go_on, HANG_MS)
+  else
+    go_on()
+  end
+end
+
 --- Restart the servers with the current options.
 function M.restart()
   deaths, gave_up = {}, false
@@ -248,20 +290,21 @@ function M.restart()
   for _, client in ipairs(clients) do
     leaving[client.id] = true
     compat.call(client, 'stop')
-    vim.defer_fn(function() -- it may hang
+    vim.defer_fn(function()
       if leaving[client.id] then
         compat.call(client, 'stop', true)
       end
-    end, 3000)
+    end, HANG_MS)
   end
   if #clients == 0 then
     M.start()
   end
 end
 
---- Change settings of the running servers; the others keep the values of setup().
+--- Change settings of the running servers, and of those that replace them; the others keep the values of setup().
 ---@param settings table
 function M.configure(settings)
+  config.options.settings = vim.tbl_extend('force', config.options.settings, settings)
   for _, client in ipairs(M.all()) do
     compat.call(client, 'notify', 'workspace/didChangeConfiguration', { settings = { midfill = settings } })
   end

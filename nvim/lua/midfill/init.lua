@@ -38,13 +38,6 @@ local function follow_clients()
   })
 end
 
---- Whether midfill suggests in the current buffer.
----@return boolean
-local function suggests()
-  local buf = vim.api.nvim_get_current_buf()
-  return client.of(buf) ~= nil and switch.on(buf)
-end
-
 ---@return table<string, fun(): boolean> by the name of the action: whether it has something to do
 local function usable()
   local all = {}
@@ -54,7 +47,10 @@ local function usable()
   for _, name in ipairs({ 'accept', 'accept_word', 'accept_line', 'dismiss' }) do
     all[name] = accept
   end
-  return vim.tbl_extend('error', all, { next = suggests })
+  function all.next()
+    return client.of(vim.api.nvim_get_current_buf()) ~= nil
+  end
+  return all
 end
 
 --- Start midfill, or change its options. See |midfill-options|.
@@ -111,11 +107,11 @@ function M.accept_line()
   return accept(suggestions.first_line)
 end
 
---- Show the next suggestion, requesting alternatives if needed; false if midfill does not suggest here.
+--- Show the next suggestion, or request one; false if the buffer has no server.
 ---@return boolean
 function M.next()
   local buf = vim.api.nvim_get_current_buf()
-  if not suggests() then
+  if not client.of(buf) then
     return false
   end
   surface.next(buf)
@@ -166,7 +162,7 @@ function M.configure(settings)
   client.configure(settings)
 end
 
---- Text for the status line: why nothing is suggested, or the cost of the last suggestion.
+--- Text for the status line: the state, or why nothing is suggested.
 ---@return string
 function M.statusline()
   hints.status_line_is_drawn()
@@ -176,16 +172,11 @@ function M.statusline()
     local text = client.absence(buf)
     return text ~= '' and 'midfill ' .. text or ''
   end
-  local status, usage = state.status(attached.id), state.usage(buf)
   local reason = state.reason(attached.id, buf)
   if reason and (reason.lasts or reason.kind == 'unloaded') then
     return 'midfill ' .. reason.text
-  elseif not status then
-    return 'midfill …'
-  elseif usage then
-    return 'midfill ' .. state.cost(usage)
   end
-  return 'midfill'
+  return state.status(attached.id) and 'midfill' or 'midfill …'
 end
 
 return M

@@ -79,9 +79,11 @@ end
 
 ---@param buf integer
 local function follow(buf)
-  if vim.api.nvim_get_current_buf() == buf and buffers[buf] and switch.on(buf) and inserting() then
+  if vim.api.nvim_get_current_buf() == buf and buffers[buf] and inserting() then
     draw(buf)
-    ask(buf, AUTOMATIC, 1)
+    if switch.automatic(buf) then
+      ask(buf, AUTOMATIC, 1)
+    end
   end
 end
 
@@ -135,7 +137,7 @@ end
 ---@param invoked boolean
 function M.refresh(buf, invoked)
   local buffer = buffers[buf]
-  if vim.api.nvim_get_current_buf() ~= buf or not buffer or not switch.on(buf) then
+  if vim.api.nvim_get_current_buf() ~= buf or not buffer or not (invoked or switch.automatic(buf)) then
     return
   elseif inserting() then
     buffer.asked, buffer.wanted = nil, nil
@@ -196,7 +198,7 @@ function M.advance(buf, rest, piece)
   end
 end
 
---- Show the next suggestion; requests alternatives if there is only one.
+--- Show the next suggestion; requests one where none is shown, and alternatives if there is only one.
 ---@param buf integer
 function M.next(buf)
   if not offers.rest(buf) then
@@ -206,6 +208,8 @@ function M.next(buf)
     draw(buf)
   elseif inserting() then
     ask(buf, INVOKED, offers.count(buf) + 1)
+  else
+    M.refresh(buf, true)
   end
 end
 

@@ -378,6 +378,8 @@ def test_a_command_that_is_not_there_is_told(open_neovim: OpenNeovim) -> None:
         ("{ comand = {} }", 'unknown option "comand"'),
         ("{ settings = 3 }", 'option "settings" must be a table, not a number'),
         ("{ keys = { acept = '<Tab>' } }", 'option "keys" has no key "acept"'),
+        ("{ keys = { next = { '<F5>', 6 } } }", 'option "keys.next" must be a string, a list of strings, or false'),
+        ("{ keys = { next = true } }", 'option "keys.next" must be a string, a list of strings, or false'),
     ],
 )
 def test_bad_options_are_named(open_neovim: OpenNeovim, options: str, message: str) -> None:
@@ -393,10 +395,10 @@ def test_unknown_subcommands_are_named_and_known_ones_offered(open_neovim: OpenN
     complete = "return vim.fn.getcompletion('Midfill ' .. ..., 'cmdline')"
     assert neovim.lua(complete, "") == [
         *("act", "cancel", "core", "dashboard", "disable", "enable"),
-        *("log", "model", "restart", "snooze", "stats", "status"),
+        *("log", "model", "restart", "snooze", "stats", "status", "suggest"),
     ]
     assert neovim.lua(complete, "disable ") == ["buffer"]
-    assert neovim.lua(complete, "core ") == ["free", "free-disk", "list", "restart", "stop", "unload"]
+    assert neovim.lua(complete, "core ") == ["list", "stop", "unload"]
     assert neovim.lua(complete, "core s") == ["stop"]
 
 
@@ -411,3 +413,79 @@ def test_the_help_has_tags_for_everything(program: Program, open_neovim: OpenNeo
     assert {f"midfill.{name}()" for name in functions} <= tags
     assert {f"midfill-option-{name}" for name in [*options, "filetypes"]} <= tags
     assert {f":Midfill-{name}" for name in neovim.lua("return vim.fn.getcompletion('Midfill ', 'cmdline')")} <= tags
+
+
+OFF = {
+    "settings": ("{ settings = { automatic = false } }", ""),
+    "buffer": ("{}", "Midfill disable buffer"),
+    "editor": ("{}", "Midfill disable"),
+}
+
+
+@pytest.mark.parametrize("off", OFF)
+def test_suggestions_on_request_alone(open_scripted: OpenScripted, script: Script, off: str) -> None:
+    options, command = OFF[off]
+    neovim = open_scripted("\n", options=options)
+    neovim.api.command(command)
+    script.answer("abc def")
+    neovim.keys("ij")
+    until(lambda: neovim.text() == "j")
+    neovim.keys("<M-]>")
+    assert neovim.until_ghost() == "abc def"
+    neovim.keys("a")  # typed as suggested: the rest stays
+    until(lambda: neovim.ghost() == neovim.offer() == "bc def")
+    neovim.keys("<M-Right>")
+    until(lambda: neovim.text() == "jabc" and neovim.ghost() == " def")
+    neovim.keys("!")
+    until(lambda: neovim.ghost() == "")
+    script.answer("abc def", "xyz")
+    neovim.keys("<Esc>:Midfill suggest<CR>")  # where the user inserted last
+    assert neovim.until_ghost() == "abc def"
+    neovim.keys("<M-]>")
+    until(lambda: neovim.offer() == "xyz")
+    neovim.keys("<M-l><Esc>")
+    until(lambda: neovim.mode() == "n")
+    assert neovim.text() == "jabc!xyz"
+    assert [each["context"]["triggerKind"] for each in script.told("textDocument/inlineCompletion")] == [1, 1]
+
+
+def test_automatic_suggestions_are_switched_while_the_server_runs(open_scripted: OpenScripted, script: Script) -> None:
+    neovim = open_scripted("\n")
+    script.answer("abc")
+    neovim.lua("require('midfill').configure({ automatic = false })")
+    neovim.keys("ix")
+    until(lambda: neovim.text() == "x")
+    neovim.lua("require('midfill').configure({ automatic = true })")
+    neovim.keys("y")
+    neovim.until_ghost()
+    (asked,) = script.told("textDocument/inlineCompletion")
+    assert asked["position"]["character"] == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "sent", "then"),
+    [
+        ("a\rb\nc\r\nd\n", "a b\nc \nd\n", ("jA", "c\r!x")),
+        ("a\rb\r\r\nc\r\nd\r\n", "a b \r\nc\r\nd\r\n", ("jA", "c!x")),
+        ("a\rb\rc\r", "a\rb\rc\r", ("jA", "b!x")),
+    ],
+    ids=["unix", "dos", "mac"],
+)
+def test_a_carriage_return_within_a_line_is_no_line_end(
+    open_scripted: OpenScripted, script: Script, text: str, sent: str, then: tuple[str, str]
+) -> None:
+    """LSP counts it as one: the places of all lines below would be off."""
+    before = "vim.o.fileformats = 'unix,dos,mac'"
+    neovim = open_scripted(text, before=before)
+    if text.count("\n") == 0:
+        neovim.api.command("edit ++ff=mac")
+        until(lambda: len(script.told("textDocument/didOpen")) == 2)
+    assert script.told("textDocument/didOpen")[-1]["textDocument"]["text"] == sent
+    keys, line = then
+    script.answer("x")
+    neovim.keys(f"{keys}!")
+    neovim.until_ghost()
+    asked = script.told("textDocument/inlineCompletion")[-1]["position"]
+    assert asked == {"line": 1, "character": len(line) - 1}
+    neovim.keys("<M-l><Esc>")
+    until(lambda: neovim.api.current.line == line)

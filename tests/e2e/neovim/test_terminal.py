@@ -45,7 +45,7 @@ vim.api.nvim_set_hl(0, 'ComplHint', { fg = '#8a8f98', italic = true })
 vim.api.nvim_set_hl(0, 'MidfillGhost', { link = 'ComplHint' })
 """
 GHOST_COLOUR = "38;2;138;143;152"
-READY = re.compile(r"midfill( \d+ ms \w+)? +1:1")
+READY = re.compile(r"midfill +1:1")
 AN_ANSWER = 3.0
 
 
