@@ -33,21 +33,17 @@ local function buffer_of(client_id, uri)
   end
 end
 
---- Send each carriage return within a line as a space: it ends a line for LSP and not for Neovim, so that all places
---- below would be off. In the file format "mac", all are line ends.
+--- Send text that the server can read, with the places that it has in the buffer.
 ---@param client vim.lsp.Client
-local function keep_lines(client)
+local function send_readable_text(client)
   local notify = client.rpc.notify
   client.rpc.notify = function(method, params)
     local carries = method == 'textDocument/didOpen' or method == 'textDocument/didChange'
     local buf = carries and buffer_of(client.id, params.textDocument.uri)
-    if buf and vim.bo[buf].fileformat ~= 'mac' then
-      local dos = vim.bo[buf].fileformat == 'dos'
+    if buf then
       params = vim.deepcopy(params) -- other clients may get the same
       for _, each in ipairs(params.contentChanges or { params.textDocument }) do
-        each.text = each.text:gsub('\r(\n?)', function(line_end)
-          return (dos and line_end ~= '' and '\r' or ' ') .. line_end
-        end)
+        each.text = compat.readable(each.text, vim.bo[buf].fileformat)
       end
     end
     return notify(method, params)
@@ -144,7 +140,7 @@ local function configuration()
     on_init = function(client)
       -- Where the user has switched vim.lsp.inline_completion on, it would show the same suggestions again.
       client.server_capabilities.inlineCompletionProvider = nil
-      keep_lines(client)
+      send_readable_text(client)
     end,
     on_exit = function(code, signal, client_id)
       vim.schedule(function()

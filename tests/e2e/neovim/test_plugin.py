@@ -489,3 +489,19 @@ def test_a_carriage_return_within_a_line_is_no_line_end(
     assert asked == {"line": 1, "character": len(line) - 1}
     neovim.keys("<M-l><Esc>")
     until(lambda: neovim.api.current.line == line)
+
+
+def test_bytes_that_are_no_text_move_nothing(open_scripted: OpenScripted, script: Script) -> None:
+    neovim = open_scripted("a\n")
+    raw = "'\\xff\\xfeb\\xe4 \\xc3\\xa4\\xf0\\x9f\\x98\\x8b\\x9f!'"
+    neovim.lua(f"vim.api.nvim_buf_set_lines(0, 0, -1, false, {{ {raw} }})")
+    script.answer("abc")
+    neovim.keys("Ax")
+    neovim.until_ghost()
+    told = [change["text"] for each in script.told("textDocument/didChange") for change in each["contentChanges"]]
+    assert any("??b? ä😋?!" in text for text in told)
+    place = script.told("textDocument/inlineCompletion")[-1]["position"]["character"]
+    assert place in (13, len("??b? ä😋?!x") + 1)  # in UTF-8, or in UTF-16
+    neovim.keys("<M-l><Esc>")
+    until(lambda: neovim.mode() == "n")
+    assert neovim.lua(f"return vim.api.nvim_get_current_line() == {raw} .. 'xabc'")
