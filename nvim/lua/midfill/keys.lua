@@ -123,6 +123,7 @@ end
 --- nothing is shown, they may have another meaning.
 ---@param register string
 local function clean(register)
+  register = register:lower() -- an upper one appends
   local text = vim.fn.getreg(register)
   for _, each in ipairs(keys) do
     text = text:gsub(vim.pesc(vim.keycode(each.key) .. suggestions.RECORDED), function()

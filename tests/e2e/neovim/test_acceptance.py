@@ -123,7 +123,7 @@ def test_a_macro_replays_what_was_accepted(open_scripted: OpenScripted, script: 
 def test_a_macro_replays_words_and_what_was_typed_between(open_scripted: OpenScripted, script: Script) -> None:
     neovim = open_scripted("\n\n")
     script.answer("one two three")
-    neovim.keys("qai")
+    neovim.keys("qaqqAi")  # a register that is empty, appended to
     neovim.until_ghost()
     script.answer("late", late=True)
     neovim.keys("<M-Right>")

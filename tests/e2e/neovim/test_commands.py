@@ -101,6 +101,7 @@ def test_without_a_server_or_an_action_nothing_is_controlled(open_neovim: OpenNe
     neovim = open_neovim("", options="{ cmd = { 'no-such-midfill' } }")
     neovim.keys(":Midfill core stop<CR>")
     until(lambda: "no language server is running" in neovim.messages())
+    assert "midfill: no language server in this buffer: " in neovim.api.command_output("Midfill suggest")
     neovim.keys(":Midfill core<CR>")
     until(lambda: ":Midfill core needs one of list, stop, unload" in neovim.messages())
 
