@@ -41,8 +41,12 @@ Otherwise they come on request alone: `midfill-suggest'."
 (defface midfill-ghost '((t :inherit shadow)) "Face of suggestions.")
 
 (defconst midfill--languages
-  '(("c++" . "cpp") ("emacs-lisp" . "lisp") ("js" . "javascript") ("js-jsx" . "javascriptreact") ("sh" . "shellscript")
-    ("bash" . "shellscript") ("tsx" . "typescriptreact"))
+  '(("bash" . "shellscript") ("c++" . "cpp") ("conf-toml" . "toml") ("cperl" . "perl") ("emacs-lisp" . "lisp")
+    ("enh-ruby" . "ruby") ("gfm" . "markdown") ("js" . "javascript") ("js-jsx" . "javascriptreact")
+    ("js2" . "javascript") ("lisp-interaction" . "lisp") ("makefile-automake" . "makefile")
+    ("makefile-bsdmake" . "makefile") ("makefile-gmake" . "makefile") ("mhtml" . "html") ("nxml" . "xml")
+    ("objc" . "objective-c") ("rjsx" . "javascriptreact") ("rst" . "restructuredtext") ("sh" . "shellscript")
+    ("text" . "plaintext") ("tsx" . "typescriptreact") ("tuareg" . "ocaml"))
   "LSP's ids of languages by the names of modes, where they differ.")
 
 ;;; The connection

@@ -1,6 +1,7 @@
 --- Runs the language server: configures it, handles its notifications, and restarts it when it dies.
 local compat = require('midfill.compat')
 local config = require('midfill.config')
+local languages = require('midfill.languages')
 local state = require('midfill.state')
 
 local M = {}
@@ -133,7 +134,10 @@ local function configuration()
     cmd = options.cmd,
     filetypes = options.filetypes,
     root_markers = options.root_markers,
-    init_options = next(options.settings) and options.settings or vim.empty_dict(),
+    init_options = next(options.settings) and languages.settings(options.settings) or vim.empty_dict(),
+    get_language_id = function(_, filetype)
+      return languages.id(filetype)
+    end,
     capabilities = capabilities,
     handlers = handlers,
     flags = { debounce_text_changes = CHANGES_MS },
@@ -302,7 +306,7 @@ end
 function M.configure(settings)
   config.options.settings = vim.tbl_extend('force', config.options.settings, settings)
   for _, client in ipairs(M.all()) do
-    compat.call(client, 'notify', 'workspace/didChangeConfiguration', { settings = { midfill = settings } })
+    compat.call(client, 'notify', 'workspace/didChangeConfiguration', { settings = { midfill = languages.settings(settings) } })
   end
 end
 

@@ -126,3 +126,14 @@ def test_a_restart_replaces_the_core_and_the_language_server(script: Script, tmp
     run(script, tmp_path, f"{opened(file)} {lisp} (midfill-suggest) (wait-for (lambda () midfill--item)) t")
     assert [command["command"] for command in script.told("workspace/executeCommand")] == ["midfill.restartCore"]
     assert len(script.told("initialize")) == len(script.told("textDocument/didOpen")) == 2
+
+
+def test_the_server_hears_of_languages_by_their_ids(script: Script, tmp_path: Path) -> None:
+    files = {"Makefile": "makefile", "a.html": "html", "a.cpp": "cpp", "a.sh": "shellscript", "a.rb": "ruby"}
+    for name in files:
+        (tmp_path / name).write_text("")
+    lisp = "".join(f'(find-file "{name}") (midfill-mode 1) (wait-for (lambda () midfill--open))' for name in files)
+    script.answer("abc")
+    run(script, tmp_path, f"{lisp} (midfill-suggest) (wait-for (lambda () midfill--item)) t")
+    opened = [each["textDocument"] for each in script.told("textDocument/didOpen")]
+    assert {Path(each["uri"]).name: each["languageId"] for each in opened} == files

@@ -505,3 +505,25 @@ def test_bytes_that_are_no_text_move_nothing(open_scripted: OpenScripted, script
     neovim.keys("<M-l><Esc>")
     until(lambda: neovim.mode() == "n")
     assert neovim.lua(f"return vim.api.nvim_get_current_line() == {raw} .. 'xabc'")
+
+
+@pytest.mark.parametrize(
+    ("filetype", "language"),
+    [("sh", "shellscript"), ("cs", "csharp"), ("yaml.ansible", "yaml"), ("javascript.jsx", "javascriptreact")],
+)
+def test_the_server_hears_of_languages_by_their_ids(
+    open_scripted: OpenScripted, script: Script, filetype: str, language: str
+) -> None:
+    neovim = open_scripted("", options=f"{{ settings = {{ disabledLanguages = {{ '{filetype}', 'css' }} }} }}")
+    assert script.told("initialize")[0]["initializationOptions"] == {"disabledLanguages": [language, "css"]}
+    neovim.api.command(f"enew | set filetype={filetype}")
+    opened = until(lambda: script.told("textDocument/didOpen")[1:])
+    assert opened[0]["textDocument"]["languageId"] == language
+
+
+@pytest.mark.parametrize("program", PROGRAMS[:1], ids=str)
+def test_an_id_of_a_language_stays_itself(open_neovim: OpenNeovim) -> None:
+    neovim = open_neovim("", options="{ cmd = { 'no-such-midfill' } }")
+    identity = "local id = require('midfill.languages').id return vim.tbl_map(id, ...)"
+    known = ["python", "javascriptreact", "typescript", "cpp", "shellscript", "csharp", "ruby", "lua", "plaintext"]
+    assert neovim.lua(identity, known) == known
