@@ -33,11 +33,20 @@
   "The server's settings, of docs/settings.md, such as (:maxTokens 48)."
   :type 'plist)
 
+(defcustom midfill-automatic t
+  "Whether suggestions come while you type.
+Otherwise they come on request alone: `midfill-suggest'."
+  :type 'boolean)
+
 (defface midfill-ghost '((t :inherit shadow)) "Face of suggestions.")
 
 (defconst midfill--languages
-  '(("c++" . "cpp") ("emacs-lisp" . "lisp") ("js" . "javascript") ("js-jsx" . "javascriptreact") ("sh" . "shellscript")
-    ("bash" . "shellscript") ("tsx" . "typescriptreact"))
+  '(("bash" . "shellscript") ("c++" . "cpp") ("conf-toml" . "toml") ("cperl" . "perl") ("emacs-lisp" . "lisp")
+    ("enh-ruby" . "ruby") ("gfm" . "markdown") ("js" . "javascript") ("js-jsx" . "javascriptreact")
+    ("js2" . "javascript") ("lisp-interaction" . "lisp") ("makefile-automake" . "makefile")
+    ("makefile-bsdmake" . "makefile") ("makefile-gmake" . "makefile") ("mhtml" . "html") ("nxml" . "xml")
+    ("objc" . "objective-c") ("rjsx" . "javascriptreact") ("rst" . "restructuredtext") ("sh" . "shellscript")
+    ("text" . "plaintext") ("tsx" . "typescriptreact") ("tuareg" . "ocaml"))
   "LSP's ids of languages by the names of modes, where they differ.")
 
 ;;; The connection
@@ -67,7 +76,8 @@
         midfill--state "starting"
         midfill--folders (list (plist-get (midfill--folder) :uri))
         midfill--connection
-        (make-instance
+        (apply
+         #'make-instance
          'jsonrpc-process-connection
          :name "midfill"
          :process (lambda ()
@@ -77,7 +87,11 @@
          :request-dispatcher #'ignore ; nil is an answer to all that a server asks of this client
          :on-shutdown (lambda (_)
                         (setq midfill--state "stopped" midfill--ready nil)
-                        (midfill--each-buffer (lambda () (setq midfill--open nil) (midfill--clear))))))
+                        (midfill--each-buffer (lambda () (setq midfill--open nil) (midfill--clear))))
+         ;; No buffer of events: it would hold the text of every document, and the core's token.
+         (if (slot-exists-p 'jsonrpc-connection '-events-buffer-config) ; from Emacs 30 on
+             '(:events-buffer-config (:size 0))
+           '(:events-buffer-scrollback-size 0))))
   (jsonrpc-async-request
    midfill--connection :initialize
    (list :processId (emacs-pid)
@@ -97,10 +111,26 @@
    :timeout 120 ; a cold disk is slow
    :timeout-fn (lambda () (message "midfill: the language server does not answer: see *midfill log*, then M-x midfill-restart"))))
 
+(defun midfill--running-p ()
+  "Whether the language server runs."
+  (and midfill--connection (jsonrpc-running-p midfill--connection)))
+
+(defvar midfill--problem nil "Why the language server could not be started, as the user was told.")
+
 (defun midfill--connect ()
-  "Start the language server, unless it runs."
-  (unless (and midfill--connection (jsonrpc-running-p midfill--connection))
-    (midfill--start)))
+  "Start the language server, unless it runs; nil if that fails.
+A failure is told once: hooks of modes start it in every buffer."
+  (condition-case failure
+      (progn
+        (unless (midfill--running-p) (midfill--start))
+        (setq midfill--problem nil)
+        t)
+    (error
+     (let ((problem (error-message-string failure)))
+       (unless (equal problem midfill--problem)
+         (display-warning 'midfill (format-message "%s. `midfill-mode' is off." problem)))
+       (setq midfill--problem problem)
+       nil))))
 
 (defun midfill--notified (_connection method parameters)
   "Take the server's notification METHOD with its PARAMETERS."
@@ -123,18 +153,20 @@
 
 (defun midfill--notify (method &rest parameters)
   "Send METHOD with PARAMETERS if the server listens."
-  (when (and midfill--ready (jsonrpc-running-p midfill--connection))
+  (when (and midfill--ready (midfill--running-p))
     (jsonrpc-notify midfill--connection method parameters)))
 
 (defun midfill-restart ()
-  "Restart the language server."
+  "Start midfill again: the core, which all editors share, and the language server."
   (interactive)
-  (when (and midfill--connection (jsonrpc-running-p midfill--connection))
+  (when (midfill--running-p)
+    (ignore-errors ; what does not answer is not waited for
+      (jsonrpc-request midfill--connection :workspace/executeCommand '(:command "midfill.restartCore") :timeout 3))
     (ignore-errors ; it saves its counts, and is killed if it does not
       (jsonrpc-request midfill--connection :shutdown nil :timeout 3)
       (jsonrpc-notify midfill--connection :exit nil))
     (jsonrpc-shutdown midfill--connection))
-  (midfill--connect))
+  (midfill--start))
 
 ;;; The document
 
@@ -152,6 +184,13 @@
 (defun midfill--text (begin end)
   "The text from BEGIN to END."
   (save-restriction (widen) (buffer-substring-no-properties begin end)))
+
+(defun midfill--sent (begin end)
+  "The text from BEGIN to END for the server, with as many characters.
+JSON cannot carry bytes that are no text, and LSP takes a carriage return within a line for a line end."
+  (let ((text (midfill--text begin end)))
+    (subst-char-in-string
+     ?\r ?\s (replace-regexp-in-string (rx (not (any (0 . #xd7ff) (#xe000 . #x10ffff)))) "\N{REPLACEMENT CHARACTER}" text t t))))
 
 (defun midfill--position (place)
   "PLACE as LSP has it: line and column in characters, from 0."
@@ -181,7 +220,7 @@ An indirect buffer shares its text with its base, whose document it is."
         (midfill--notify :workspace/didChangeWorkspaceFolders :event (list :added (vector folder) :removed [])))
       (setq midfill--open (midfill--buffer-uri) midfill--version 0)
       (midfill--notify :textDocument/didOpen :textDocument
-                       (list :uri midfill--open :version 0 :text (midfill--text (point-min) (point-max))
+                       (list :uri midfill--open :version 0 :text (midfill--sent (point-min) (point-max))
                              :languageId (alist-get name midfill--languages name nil #'equal))))))
 
 (defun midfill--close ()
@@ -205,9 +244,9 @@ An indirect buffer shares its text with its base, whose document it is."
        :textDocument (list :uri midfill--open :version (cl-incf midfill--version))
        :contentChanges
        (vector (if (and range (= begin from) (= length (- to from)))
-                   (list :range range :text (midfill--text begin end))
+                   (list :range range :text (midfill--sent begin end))
                  ;; Emacs has announced another range than it changed: the whole text is sent.
-                 (list :text (save-restriction (widen) (midfill--text (point-min) (point-max)))))))
+                 (list :text (save-restriction (widen) (midfill--sent (point-min) (point-max)))))))
       (setq midfill--before nil))))
 
 ;;; Suggestions
@@ -284,8 +323,16 @@ An indirect buffer shares its text with its base, whose document it is."
                      (when (buffer-live-p buffer)
                        (with-current-buffer buffer
                          (when (and midfill-mode (equal place (cons (buffer-chars-modified-tick) (point))))
-                           (midfill--take (if (vectorp answer) answer (plist-get answer :items)))))))
+                           (midfill--take (if (vectorp answer) answer (plist-get answer :items)))
+                           (when (and (= kind 1) (not midfill--item)) (midfill--explain))))))
        :error-fn #'ignore)))) ; a newer request has ended this one, or the server says in its status what is wrong
+
+(defun midfill--explain ()
+  "Say why nothing is suggested here."
+  (jsonrpc-async-request
+   midfill--connection :midfill/lastReason (list :textDocument (midfill--document))
+   :success-fn (lambda (reason) (message "midfill: %s" (or (plist-get reason :explanation) "no suggestion")))
+   :error-fn #'ignore))
 
 (defun midfill--after-command ()
   "Follow the text and the cursor."
@@ -295,7 +342,7 @@ An indirect buffer shares its text with its base, whose document it is."
         (setq midfill--seen seen)
         (when midfill--item (midfill--draw))
         (cond (buffer-read-only)
-              (edited (midfill--ask 2))
+              (edited (when midfill-automatic (midfill--ask 2)))
               (midfill--open
                (midfill--notify :midfill/didMoveCursor
                                 :textDocument (midfill--document) :position (midfill--position (point)))))))))
@@ -364,8 +411,7 @@ An indirect buffer shares its text with its base, whose document it is."
         (add-hook 'after-set-visited-file-name-hook #'midfill--rename nil t)
         (add-hook 'clone-indirect-buffer-hook #'midfill--cloned nil t)
         (setq midfill--seen (cons (buffer-chars-modified-tick) (point)))
-        (midfill--connect)
-        (midfill--open))
+        (if (midfill--connect) (midfill--open) (midfill-mode -1)))
     (remove-hook 'before-change-functions #'midfill--before-change t)
     (remove-hook 'after-change-functions #'midfill--after-change t)
     (remove-hook 'post-command-hook #'midfill--after-command t)

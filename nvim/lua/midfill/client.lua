@@ -1,6 +1,7 @@
 --- Runs the language server: configures it, handles its notifications, and restarts it when it dies.
 local compat = require('midfill.compat')
 local config = require('midfill.config')
+local languages = require('midfill.languages')
 local state = require('midfill.state')
 
 local M = {}
@@ -14,11 +15,13 @@ local MINUTE_NS = 60 * 1e9
 -- Shorter than the debounce of cursor moves (midfill.moves), so that changes reach the server before the move.
 local CHANGES_MS = 30
 
+-- What does not answer for so long is not waited for.
+local HANG_MS = 3000
+
 local deaths = {} ---@type integer[] when the server died, in ns
 local gave_up = false -- whether it died so often that it was not restarted
 local leaving = {} ---@type table<integer, boolean> clients that are stopping; true if a new one replaces them
 
-local wrap_rpc ---@type (fun(rpc: table): table)|nil wraps the connection between server and Neovim
 local configured ---@type table|nil the options that the running servers were started with
 
 --- The buffer of a document. Not vim.uri_to_bufnr(), which makes a buffer where it finds none, as for one without a name.
@@ -28,6 +31,23 @@ local function buffer_of(client_id, uri)
     if vim.uri_from_bufnr(buf) == uri then
       return buf
     end
+  end
+end
+
+--- Send text that the server can read, with the places that it has in the buffer.
+---@param client vim.lsp.Client
+local function send_readable_text(client)
+  local notify = client.rpc.notify
+  client.rpc.notify = function(method, params)
+    local carries = method == 'textDocument/didOpen' or method == 'textDocument/didChange'
+    local buf = carries and buffer_of(client.id, params.textDocument.uri)
+    if buf then
+      params = vim.deepcopy(params) -- other clients may get the same
+      for _, each in ipairs(params.contentChanges or { params.textDocument }) do
+        each.text = compat.readable(each.text, vim.bo[buf].fileformat)
+      end
+    end
+    return notify(method, params)
   end
 end
 
@@ -109,21 +129,23 @@ local function configuration()
   local capabilities = vim.lsp.protocol.make_client_capabilities()
   capabilities.textDocument.inlineCompletion = { dynamicRegistration = false }
   capabilities.experimental = { midfill = true }
-  local cmd = options.cmd ---@type any
-  if wrap_rpc then
-    cmd = function(dispatchers)
-      return wrap_rpc(vim.lsp.rpc.start(options.cmd, dispatchers))
-    end
-  end
   return {
     name = M.NAME,
-    cmd = cmd,
+    cmd = options.cmd,
     filetypes = options.filetypes,
     root_markers = options.root_markers,
-    init_options = next(options.settings) and options.settings or vim.empty_dict(),
+    init_options = next(options.settings) and languages.settings(options.settings) or vim.empty_dict(),
+    get_language_id = function(_, filetype)
+      return languages.id(filetype)
+    end,
     capabilities = capabilities,
     handlers = handlers,
     flags = { debounce_text_changes = CHANGES_MS },
+    on_init = function(client)
+      -- Where the user has switched vim.lsp.inline_completion on, it would show the same suggestions again.
+      client.server_capabilities.inlineCompletionProvider = nil
+      send_readable_text(client)
+    end,
     on_exit = function(code, signal, client_id)
       vim.schedule(function()
         ended(client_id, code, signal)
@@ -205,12 +227,11 @@ function M.absence(buf)
 end
 
 --- Configure the server and start it. A later call restarts the servers if their options differ.
----@param wrap (fun(rpc: table): table)|nil wraps the connection between server and Neovim
-function M.setup(wrap)
+function M.setup()
   local options = config.options
-  local now = { options.cmd, options.settings, options.root_markers, options.filetypes or false, wrap }
+  local now = { options.cmd, options.settings, options.root_markers, options.filetypes or false }
   local changed = configured ~= nil and not vim.deep_equal(configured, now)
-  wrap_rpc, configured = wrap, vim.deepcopy(now)
+  configured = vim.deepcopy(now)
   vim.api.nvim_create_autocmd('VimLeavePre', {
     group = vim.api.nvim_create_augroup('midfill.leave', {}),
     callback = function()
@@ -245,6 +266,23 @@ function M.start()
   end
 end
 
+--- Replace the core by a new process, then restart the servers; a core that does not answer is not waited for.
+function M.restart_all()
+  local attached, waiting = M.all()[1], true
+  local function go_on()
+    if waiting then
+      waiting = false
+      M.restart()
+    end
+  end
+  if attached then
+    M.execute(attached, 'midfill.restartCore', go_on)
+    vim.defer_fn(go_on, HANG_MS)
+  else
+    go_on()
+  end
+end
+
 --- Restart the servers with the current options.
 function M.restart()
   deaths, gave_up = {}, false
@@ -252,22 +290,23 @@ function M.restart()
   for _, client in ipairs(clients) do
     leaving[client.id] = true
     compat.call(client, 'stop')
-    vim.defer_fn(function() -- it may hang
+    vim.defer_fn(function()
       if leaving[client.id] then
         compat.call(client, 'stop', true)
       end
-    end, 3000)
+    end, HANG_MS)
   end
   if #clients == 0 then
     M.start()
   end
 end
 
---- Change settings of the running servers; the others keep the values of setup().
+--- Change settings of the running servers, and of those that replace them; the others keep the values of setup().
 ---@param settings table
 function M.configure(settings)
+  config.options.settings = vim.tbl_extend('force', config.options.settings, settings)
   for _, client in ipairs(M.all()) do
-    compat.call(client, 'notify', 'workspace/didChangeConfiguration', { settings = { midfill = settings } })
+    compat.call(client, 'notify', 'workspace/didChangeConfiguration', { settings = { midfill = languages.settings(settings) } })
   end
 end
 
@@ -288,7 +327,7 @@ function M.execute(client, command, done, arguments)
   end)
 end
 
---- Request a suggestion again, and hide the one that is shown; setup() sets both to the surface's ways.
+--- Request a suggestion again, and hide the one that is shown; setup() sets both to those of midfill.surface.
 ---@type fun(buf: integer, invoked: boolean)
 function M.refresh() end
 

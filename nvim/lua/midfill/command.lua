@@ -60,18 +60,18 @@ function commands.status()
   end
   local usage = state.usage(buf)
   if usage then
-    local computed = usage.usage.recomputed_tokens
-    local tokens = computed == 1 and '1 token' or computed .. ' tokens'
-    table.insert(lines, ('last prompt: %.0f ms, %s, %s computed'):format(usage.ms, usage.heat, tokens))
+    local tokens = usage.usage
+    local computed = ('%d of %d tokens computed'):format(tokens.recomputed_tokens, tokens.prompt_tokens)
+    table.insert(lines, ('last prompt: %.0f ms, %s'):format(usage.ms, computed))
   end
   say(lines)
 end
 
 function commands.restart()
-  client.restart()
-  if client.executable() then -- what is not, has been told
-    say({ 'midfill: the language server starts again' })
+  if client.executable() then
+    say({ 'midfill: starting again' })
   end
+  client.restart_all() -- tells what is not executable
 end
 
 --- What is off, and what switches it on; short enough for a line.
@@ -107,32 +107,13 @@ local function described(cores)
   return lines
 end
 
----@class midfill.CoreCommand
----@field name string the server's command
----@field said fun(result: any): string[]
----@field arguments any[]|nil of the server's command
-
----@param freed string
----@return string[]
-local function gave_back(freed)
-  return { 'midfill: freed ' .. freed }
-end
-
----@type table<string, midfill.CoreCommand>
+---@type table<string, {name: string, said: fun(result: any): string[]}> by name: the server's command
 local core_commands = {
   list = { name = 'midfill.listCores', said = described },
-  free = { name = 'midfill.freeMemory', said = gave_back, arguments = { false } },
-  ['free-disk'] = { name = 'midfill.freeMemory', said = gave_back, arguments = { true } },
-  restart = {
-    name = 'midfill.restartCore',
-    said = function()
-      return { 'midfill: restarted the core' }
-    end,
-  },
   stop = {
     name = 'midfill.stopCore',
     said = function()
-      return { 'midfill: stopped the core, for every editor. A request by hand or :Midfill core restart starts it' }
+      return { 'midfill: stopped the core, for every editor. :Midfill suggest or :Midfill restart starts it' }
     end,
   },
   unload = {
@@ -156,7 +137,7 @@ function commands.core(action)
     else
       say(command.said(result))
     end
-  end, command.arguments)
+  end)
 end
 
 ---@param command string
@@ -217,6 +198,12 @@ function commands.dashboard()
       vim.notify('midfill: ' .. problem, vim.log.levels.ERROR)
     end
   end)
+end
+
+function commands.suggest()
+  if not require('midfill').next() then
+    commands.status()
+  end
 end
 
 function commands.model()

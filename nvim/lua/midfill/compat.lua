@@ -1,4 +1,4 @@
---- Functions whose names or arguments differ between Neovim 0.10 and 0.12.
+--- What differs between Neovim 0.10 and 0.12, and between Neovim's text and LSP's.
 local M = {}
 
 local methods_take_self = vim.fn.has('nvim-0.11') == 1
@@ -27,6 +27,29 @@ function M.byte_column(line, character, encoding)
   local units, utf16_units = vim.str_utfindex(line)
   local utf16 = encoding == 'utf-16'
   return vim.str_byteindex(line, math.min(character, utf16 and utf16_units or units), utf16)
+end
+
+--- A buffer's text without what LSP has another meaning for, or none, and with all places as they were. A carriage return
+--- within a line ends it for LSP, and not for Neovim, except in the file format "mac"; bytes that are no UTF-8 are no text.
+---@param text string with the line ends of the file format
+---@param format string
+---@return string
+function M.readable(text, format)
+  if format ~= 'mac' then
+    text = text:gsub('\r(\n?)', function(line_end)
+      return (format == 'dos' and line_end ~= '' and '\r' or ' ') .. line_end
+    end)
+  end
+  return (text:gsub('[\128-\255]+', function(bytes)
+    local starts = vim.str_utf_pos(bytes)
+    table.insert(starts, #bytes + 1)
+    local characters = {}
+    for i = 1, #starts - 1 do
+      local character = bytes:sub(starts[i], starts[i + 1] - 1)
+      characters[i] = #character == 1 and '?' or character
+    end
+    return table.concat(characters)
+  end))
 end
 
 return M

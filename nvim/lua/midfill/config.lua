@@ -2,19 +2,18 @@
 local M = {}
 
 ---@class midfill.Keys
----@field accept string|false
----@field accept_word string|false
----@field accept_line string|false
----@field next string|false
----@field dismiss string|false
+---@field accept string|string[]|false
+---@field accept_word string|string[]|false
+---@field accept_line string|string[]|false
+---@field next string|string[]|false
+---@field dismiss string|string[]|false
 
 ---@class midfill.Options
 ---@field cmd string[] the command that runs the language server; by default that of the clone the plugin is in
 ---@field filetypes string[]|nil where midfill works; nil for every file
 ---@field root_markers string[] names of files and folders that mark a project's root
 ---@field settings table the server's settings, as docs/settings.md has them
----@field ghost_text 'auto'|'builtin'|'own' which code requests and draws: Neovim's vim.lsp.inline_completion, or this plugin
----@field keys midfill.Keys keys in insert mode; if no suggestion is shown, a key keeps its meaning from before setup()
+---@field keys midfill.Keys keys in insert mode; if no suggestion is shown, a key does what it was mapped to before setup()
 
 --- The command of the clone that the plugin is in, if `make setup` has created it; otherwise the one on the PATH.
 ---@return string
@@ -30,9 +29,8 @@ local defaults = {
   filetypes = nil,
   root_markers = { '.git' },
   settings = {},
-  ghost_text = 'auto',
   keys = {
-    accept = '<M-l>',
+    accept = { '<M-l>', '<C-l>' }, -- macOS terminals may send no Alt
     accept_word = '<M-Right>',
     accept_line = '<M-C-Right>',
     next = '<M-]>',
@@ -54,7 +52,6 @@ local types = {
   filetypes = 'table',
   root_markers = 'table',
   settings = 'table',
-  ghost_text = 'string',
   keys = 'table',
 }
 
@@ -76,7 +73,10 @@ local function validate(given)
   end
   for name, key in pairs(given.keys or {}) do
     check(defaults.keys[name] ~= nil, ('option "keys" has no key %q'):format(name))
-    check(key == false or type(key) == 'string', ('option "keys.%s" must be a string, or false'):format(name))
+    local strings = vim.iter(type(key) == 'table' and key or { key or nil }):all(function(each)
+      return type(each) == 'string'
+    end)
+    check(strings and key ~= true, ('option "keys.%s" must be a string, a list of strings, or false'):format(name))
   end
 end
 
@@ -85,17 +85,7 @@ end
 function M.set(given)
   given = given or {}
   validate(given)
-  local options = vim.tbl_deep_extend('force', defaults, given)
-  local ghost_text = options.ghost_text
-  check(
-    vim.list_contains({ 'auto', 'builtin', 'own' }, ghost_text),
-    ('option "ghost_text" must be "auto", "builtin" or "own", not %q'):format(ghost_text)
-  )
-  check(
-    ghost_text ~= 'builtin' or vim.lsp.inline_completion,
-    'option "ghost_text": "builtin" needs Neovim 0.12 or newer'
-  )
-  M.options = options
+  M.options = vim.tbl_deep_extend('force', defaults, given)
 end
 
 return M

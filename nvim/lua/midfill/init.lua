@@ -7,11 +7,10 @@ local offers = require('midfill.offers')
 local report = require('midfill.report')
 local state = require('midfill.state')
 local suggestions = require('midfill.suggestion')
+local surface = require('midfill.surface')
 local switch = require('midfill.switch')
 
 local M = {}
-
-local surface ---@type table|nil midfill.builtin or midfill.own, once set up
 
 local function follow_clients()
   local group = vim.api.nvim_create_augroup('midfill.attach', {})
@@ -39,48 +38,33 @@ local function follow_clients()
   })
 end
 
---- Whether midfill suggests in the current buffer.
----@return boolean
-local function suggests()
-  local buf = vim.api.nvim_get_current_buf()
-  return surface ~= nil and client.of(buf) ~= nil and switch.on(buf)
-end
-
 ---@return table<string, fun(): boolean> by the name of the action: whether it has something to do
 local function usable()
   local all = {}
   local function accept() -- a key that comes before what the user asked for must not become text
-    return M.visible() or (surface ~= nil and surface.awaits(vim.api.nvim_get_current_buf()))
+    return M.visible() or surface.awaits(vim.api.nvim_get_current_buf())
   end
   for _, name in ipairs({ 'accept', 'accept_word', 'accept_line', 'dismiss' }) do
     all[name] = accept
   end
-  return vim.tbl_extend('error', all, { next = suggests })
-end
-
---- Show suggestions with the surface that the options choose, also in buffers that already have a server.
-local function use_surface()
-  local chosen = require(config.options.ghost_text == 'builtin' and 'midfill.builtin' or 'midfill.own')
-  if surface and surface ~= chosen then
-    client.each_buffer(surface.detach)
+  function all.next()
+    return client.of(vim.api.nvim_get_current_buf()) ~= nil
   end
-  surface = chosen
-  client.refresh, client.hide = chosen.refresh, chosen.clear
-  return chosen
+  return all
 end
 
 --- Start midfill, or change its options. See |midfill-options|.
 ---@param options midfill.Options|nil
 function M.setup(options)
   config.set(options)
-  local chosen = use_surface()
+  client.refresh, client.hide = surface.refresh, surface.clear
   follow_clients()
   keys.setup(config.options.keys, usable())
   client.each_buffer(keys.attach)
   hints.setup()
   require('midfill.moves').setup()
   require('midfill.models').setup()
-  client.setup(chosen.wrap_rpc)
+  client.setup()
 end
 
 --- Insert a piece of the suggestion; false if none is shown.
@@ -123,11 +107,11 @@ function M.accept_line()
   return accept(suggestions.first_line)
 end
 
---- Show the next suggestion, requesting alternatives if needed; false if midfill does not suggest here.
+--- Show the next suggestion, or request one; false if the buffer has no server.
 ---@return boolean
 function M.next()
   local buf = vim.api.nvim_get_current_buf()
-  if not surface or not client.of(buf) or not switch.on(buf) then
+  if not client.of(buf) then
     return false
   end
   surface.next(buf)
@@ -178,7 +162,7 @@ function M.configure(settings)
   client.configure(settings)
 end
 
---- Text for the status line: why nothing is suggested, or the cost of the last suggestion.
+--- Text for the status line: the state, or why nothing is suggested.
 ---@return string
 function M.statusline()
   hints.status_line_is_drawn()
@@ -188,16 +172,11 @@ function M.statusline()
     local text = client.absence(buf)
     return text ~= '' and 'midfill ' .. text or ''
   end
-  local status, usage = state.status(attached.id), state.usage(buf)
   local reason = state.reason(attached.id, buf)
   if reason and (reason.lasts or reason.kind == 'unloaded') then
     return 'midfill ' .. reason.text
-  elseif not status then
-    return 'midfill …'
-  elseif usage then
-    return 'midfill ' .. state.cost(usage)
   end
-  return 'midfill'
+  return state.status(attached.id) and 'midfill' or 'midfill …'
 end
 
 return M

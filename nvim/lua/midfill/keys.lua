@@ -1,4 +1,6 @@
---- Maps the keys of setup() in insert mode; if midfill has nothing to do, a key keeps its former meaning.
+--- Maps the keys of setup() in insert mode; if midfill has nothing to do, a key keeps its former mapping.
+local suggestions = require('midfill.suggestion')
+
 local M = {}
 
 ---@class midfill.Mapped
@@ -7,7 +9,7 @@ local M = {}
 ---@field callback fun(): string
 ---@field former table|nil the mapping that midfill replaced, as |maparg()| returns it
 
-local keys = {} ---@type table<string, string|false> by the name of the action
+local keys = {} ---@type {name: string, key: string}[] the name is that of the action
 local can = {} ---@type table<string, fun(): boolean> by the name of the action
 local mapped = {} ---@type midfill.Mapped[]
 
@@ -73,16 +75,15 @@ local function keep(buf, former)
   return lhs
 end
 
---- The keys that have the meaning of an unmapped key: Neovim reads a typed Alt chord as Escape and the plain key, but
---- not one that a mapping returns, which it would insert.
+--- What a key without a former mapping does where midfill has nothing to do: what it does in Neovim, unless that is
+--- nothing a user wants. Neovim reads an Alt chord as Escape and a command, and outside of completion writes Ctrl-L as
+--- a character.
 ---@param key string
 ---@return string
 local function unmapped(key)
-  local plain = vim.fn.keytrans(vim.keycode(key)):match('^<M%-(.+)>$')
-  if not plain or plain:match('^[CDST]%-.') then
-    return key
-  end
-  return '<Esc>' .. (vim.fn.strchars(plain) == 1 and plain or '<' .. plain .. '>')
+  local name = vim.fn.keytrans(vim.keycode(key))
+  local idle = name:match('^<M%-') or name == '<C-L>' and vim.fn.complete_info({ 'mode' }).mode == ''
+  return idle and '' or key
 end
 
 ---@param buf integer|nil
@@ -91,10 +92,10 @@ end
 local function map(buf, name, key)
   local former = find(buf, key)
   local action = ('<Plug>(midfill-%s)'):format((name:gsub('_', '-')))
-  -- Neovim does not map a result again that begins with the key itself: the key gets Neovim's own meaning.
-  local otherwise = former and keep(buf, former) or unmapped(key)
+  local kept = former and keep(buf, former)
   local function callback()
-    return can[name]() and action or otherwise
+    -- Neovim does not map a result again that begins with the key itself: the key gets Neovim's own meaning.
+    return can[name]() and action or kept or unmapped(key)
   end
   local desc = 'midfill: ' .. name:gsub('_', ' ')
   vim.keymap.set('i', key, callback, { buffer = buf, expr = true, remap = true, desc = desc })
@@ -118,28 +119,51 @@ local function restore()
   mapped = {}
 end
 
+--- Take the keys out of a recorded register that stand before what they accepted, which is recorded, too: where
+--- nothing is shown, they may have another meaning.
+---@param register string
+local function clean(register)
+  register = register:lower() -- an upper one appends
+  local text = vim.fn.getreg(register)
+  for _, each in ipairs(keys) do
+    text = text:gsub(vim.pesc(vim.keycode(each.key) .. suggestions.RECORDED), function()
+      return suggestions.RECORDED
+    end)
+  end
+  if text ~= vim.fn.getreg(register) then
+    vim.fn.setreg(register, text, 'c')
+  end
+end
+
 --- Map the keys, replacing those of an earlier call.
----@param wanted table<string, string|false> by the name of the action
+---@param wanted table<string, string|string[]|false> by the name of the action
 ---@param usable table<string, fun(): boolean> by the name of the action: whether it has something to do now
 function M.setup(wanted, usable)
   restore()
-  keys, can = wanted, usable
-  for name, key in pairs(keys) do
-    if key then
+  keys, can = {}, usable
+  for name, given in pairs(wanted) do
+    for _, key in ipairs(type(given) == 'table' and given or { given or nil }) do
+      table.insert(keys, { name = name, key = key })
       map(nil, name, key)
     end
   end
+  vim.api.nvim_create_autocmd('RecordingLeave', {
+    group = vim.api.nvim_create_augroup('midfill.keys', {}),
+    callback = function()
+      vim.schedule_wrap(clean)(vim.v.event.regname) -- the register is set after this event
+    end,
+  })
 end
 
 --- Map the keys that have a buffer-local mapping, which would hide midfill's global ones.
 ---@param buf integer
 function M.attach(buf)
-  for name, key in pairs(keys) do
+  for _, wanted in ipairs(keys) do
     local done = vim.iter(mapped):any(function(each)
-      return each.buf == buf and each.key == key
+      return each.buf == buf and each.key == wanted.key
     end)
-    if key and not done and find(buf, key) then
-      map(buf, name, key)
+    if not done and find(buf, wanted.key) then
+      map(buf, wanted.name, wanted.key)
     end
   end
 end

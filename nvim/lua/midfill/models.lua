@@ -52,8 +52,7 @@ end
 --- Use this model from now on, until Neovim ends.
 ---@param name string
 local function use(name)
-  config.options.settings.model = name
-  client.configure(config.options.settings)
+  client.configure(vim.tbl_extend('force', config.options.settings, { model = name }))
   local keep = ("require('midfill').setup({ settings = { model = %q } })"):format(name)
   vim.notify(('midfill: the model is now %s, until Neovim ends. To keep it: %s'):format(name, keep))
 end

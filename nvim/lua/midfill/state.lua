@@ -44,11 +44,7 @@ end
 ---@param buf integer
 ---@param usage table|nil
 function M.set_usage(buf, usage)
-  local before = M.cost(usages[buf])
   usages[buf] = usage
-  if M.cost(usage) ~= before then
-    M.announce()
-  end
 end
 
 --- Store why the server suggests nothing in the buffer.
@@ -73,13 +69,6 @@ function M.reason(client_id, buf)
   local status = statuses[client_id]
   local of_core = status and type(status.reason) == 'table' and status.reason or nil
   return (reasons[client_id] or {})[buf] or of_core
-end
-
---- The cost of a prompt, as the status line shows it.
----@param usage table|nil
----@return string|nil
-function M.cost(usage)
-  return usage and ('%d ms %s'):format(math.floor(usage.ms + 0.5), usage.heat)
 end
 
 ---@param client_id integer|nil

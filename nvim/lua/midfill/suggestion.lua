@@ -96,11 +96,50 @@ function M.first_line(text)
   return text:match('^\n*[^\n]*')
 end
 
-local inserting ---@type fun()|nil
+--- What the keys that a macro records begin with, where a piece was accepted.
+M.RECORDED = vim.keycode('<Cmd>') .. "lua require('midfill.suggestion').put("
 
---- Insert a piece of the rest at the cursor as if it were typed: one undo step, which `.` repeats. No mapping,
---- abbreviation or indentation changes it. The whole rest also replaces `replaced` bytes. Keys delete these,
---- since `.` repeats nothing else, so that `done` may be called after this returns.
+local accepted ---@type fun()|nil what follows the insertion that is under way
+
+--- Insert text at the cursor, in place of so many characters behind it, as if it were typed: `.` repeats it. No mapping,
+--- abbreviation or indentation changes it.
+---@param text string
+---@param replaced integer keys delete these, since `.` repeats nothing else; the insertion then follows the return
+function M.put(text, replaced)
+  if replaced > 0 then
+    vim.api.nvim_feedkeys(vim.keycode(('<Del>'):rep(replaced)) .. M.recorded(text, 0), 'ni', false)
+    return
+  end
+  local paste, done = vim.paste, accepted
+  accepted = nil
+  vim.paste = function(lines) -- nvim_paste() alone lets `.` repeat text; the user may have changed what it calls
+    vim.api.nvim_put(lines, 'c', false, true)
+    return true
+  end
+  local inserted, problem = pcall(vim.api.nvim_paste, text, false, -1)
+  vim.paste = paste
+  if not inserted then
+    error(problem, 0)
+  elseif done then
+    vim.api.nvim_feedkeys(vim.keycode('<C-g>u'), 'ni', false) -- what is typed next can be undone alone
+    done()
+  end
+end
+
+--- The keys that call put().
+---@param text string
+---@param replaced integer
+---@return string
+function M.recorded(text, replaced)
+  local literal = ('%q'):format(text):gsub('\\\n', '\\n'):gsub('[%c\128-\255]', function(byte) -- keys would not keep these
+    return ('\\%03d'):format(byte:byte())
+  end)
+  return M.RECORDED .. ('%s, %d)'):format(literal, replaced) .. '\r'
+end
+
+--- Insert a piece of the rest at the cursor with put(), as an undo step of its own. The whole rest also replaces
+--- `replaced` bytes. A macro that is being recorded gets the text, since a key that accepts would find nothing to
+--- accept when it is replayed.
 ---@param buf integer
 ---@param rest midfill.Rest
 ---@param piece string
@@ -108,24 +147,12 @@ local inserting ---@type fun()|nil
 function M.insert(buf, rest, piece, done)
   vim.bo[buf].undolevels = vim.bo[buf].undolevels
   local replaced = piece == rest.text and line_at(buf, rest.row):sub(rest.col + 1, rest.col + rest.replaced) or ''
-  inserting = function()
-    vim.api.nvim_paste(piece, false, -1)
-    done()
-  end
-  if replaced == '' then
-    M.go_on()
+  local characters = vim.fn.strchars(replaced, true)
+  accepted = done
+  if vim.fn.reg_recording() ~= '' then
+    vim.api.nvim_feedkeys(M.recorded(piece, characters), 'nit', false)
   else
-    local keys = ('<Del>'):rep(vim.fn.strchars(replaced, true)) .. "<Cmd>lua require('midfill.suggestion').go_on()<CR>"
-    vim.api.nvim_feedkeys(vim.keycode(keys), 'ni', false)
-  end
-end
-
---- Insert the piece after insert() has deleted the text that it replaces.
-function M.go_on()
-  local insert = inserting
-  inserting = nil
-  if insert then
-    insert()
+    M.put(piece, characters)
   end
 end
 

@@ -1,6 +1,7 @@
 --- Whether midfill suggests: for all buffers, and for each; the server learns it, since it words every reason.
 local client_of = require('midfill.client').of
 local compat = require('midfill.compat')
+local config = require('midfill.config')
 
 local M = {}
 
@@ -28,6 +29,13 @@ end
 ---@return boolean
 function M.on(buf)
   return M.off(buf) == nil
+end
+
+--- Whether suggestions come without being asked for.
+---@param buf integer
+---@return boolean
+function M.automatic(buf)
+  return M.on(buf) and config.options.settings.automatic ~= false
 end
 
 --- Switch suggestions on or off; `buf` nil means everywhere.

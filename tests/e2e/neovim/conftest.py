@@ -22,8 +22,7 @@ if FOLDER:
     OpenScripted = Callable[..., Neovim]
     NEWEST = Path(FOLDER).resolve() / "forky/usr/bin/nvim"
     OLDEST = Path(FOLDER).resolve() / "trixie/usr/bin/nvim"
-    DEFAULTS = [Program(NEWEST, "own"), Program(OLDEST, "own")]
-    PROGRAMS = [Program(NEWEST, "builtin"), *DEFAULTS]
+    PROGRAMS = [Program(NEWEST), Program(OLDEST)]
 else:
     collect_ignore_glob = ["test_*.py"]
 
@@ -37,7 +36,7 @@ if FOLDER:
 
     @pytest.fixture(params=PROGRAMS, ids=str)
     def program(request: pytest.FixtureRequest) -> Program:
-        """Each Neovim, with each of its ways of suggesting."""
+        """Each Neovim."""
         program: Program = request.param
         return program
 

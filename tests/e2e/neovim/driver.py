@@ -25,7 +25,7 @@ PLUGIN = Path(__file__).parents[3] / "nvim"
 LOAD = f"vim.opt.runtimepath:prepend([[{PLUGIN}]])"
 MIDFILL = shlex.split(os.environ.get("TEST_MIDFILL", "")) or [sys.executable, "-m", "midfill"]
 SERVER = [*MIDFILL, "lsp"]
-NAMESPACES = ("nvim.lsp.inline_completion", "midfill.ghost")
+NAMESPACES = ("nvim.lsp.inline_completion", "midfill.ghost")  # of Neovim without the plugin, and with it
 
 # Remembers for which state of the text and the cursor the last answer came.
 WATCH = """
@@ -45,13 +45,12 @@ READY_SECONDS = 90.0  # a core loads torch first
 
 @dataclass(frozen=True)
 class Program:
-    """A Neovim to test, and which of its ways of suggesting."""
+    """A Neovim to test."""
 
     path: Path
-    ghost_text: str
 
     def __str__(self) -> str:
-        return f"{self.path.parents[2].name}-{self.ghost_text}"
+        return self.path.parents[2].name
 
 
 def until(probe: Callable[[], T], seconds: float = PATIENCE_SECONDS) -> T:
@@ -163,7 +162,7 @@ def opened(
     """Open the file in a Neovim that has been set up with `options`, in Lua; it ends with the block."""
     home.mkdir(exist_ok=True)
     init = home / "init.lua"
-    init.write_text(init_script(program, options, before, load), encoding="utf-8")
+    init.write_text(init_script(options, before, load), encoding="utf-8")
     with environment(home, runtime), attached(program, init, file) as neovim:
         neovim.lua(WATCH)
         yield neovim
@@ -196,7 +195,7 @@ def is_listening(path: Path) -> bool:
         return probe.connect_ex(str(path)) == 0
 
 
-def init_script(program: Program, options: str, before: str = "", load: str = LOAD) -> str:
+def init_script(options: str, before: str = "", load: str = LOAD) -> str:
     """The init.lua of a user of the plugin."""
     command = "{" + ", ".join(f"[[{part}]]" for part in SERVER) + "}"
     return f"""
@@ -205,7 +204,6 @@ vim.opt.swapfile = false
 {before}
 require('midfill').setup(vim.tbl_deep_extend('force', {{
   cmd = {command},
-  ghost_text = '{program.ghost_text}',
 }}, {options}))
 """
 

@@ -24,14 +24,16 @@ class Script:
         written.replace(self._script)  # at once: the server may be reading
 
     @property
+    def command(self) -> list[str]:
+        return [sys.executable, scripted_server.__file__, str(self._script), str(self._log)]
+
+    @property
     def options(self) -> str:
-        command = [sys.executable, scripted_server.__file__, str(self._script), str(self._log)]
-        return "{ cmd = {" + ", ".join(f"[[{part}]]" for part in command) + "} }"
+        return "{ cmd = {" + ", ".join(f"[[{part}]]" for part in self.command) + "} }"
 
     def setup(self, more: str = "{}") -> str:
-        """Lua that calls setup() once more, with the same server and ghost text and other options."""
-        same = "{ ghost_text = require('midfill.config').options.ghost_text }"
-        return f"require('midfill').setup(vim.tbl_deep_extend('force', {same}, {self.options}, {more}))"
+        """Lua that calls setup() once more, with the same server and other options."""
+        return f"require('midfill').setup(vim.tbl_deep_extend('force', {self.options}, {more}))"
 
     def told(self, method: str) -> list[Any]:
         if not self._log.exists():

@@ -6,7 +6,9 @@ The script is a JSON file, which is read for each request:
 - `replaced`: how many characters behind the cursor they replace;
 - `late`: whether the answer waits until the request `test/release` asks for the oldest one that waits;
 - `command`: one to be run on acceptance;
-- `commands`: those that the server offers, with `result`, which they return, or `problem`, with which they fail.
+- `reason`: why the last request got nothing;
+- `commands`: those that the server offers, with `result`, which they return, or `problem`, with which they fail, or
+  `hang`, where they are not answered.
 
 The request `test/notify` has the server send its parameters, a notification. What arrives is appended to the log, a
 line each.
@@ -47,10 +49,14 @@ def _answer(message: dict[str, Any], script: dict[str, Any], late: list[dict[str
         if script.get("late"):
             late.append({"id": message["id"], "result": result})
             return
+    elif message["method"] == "midfill/lastReason":
+        result = script.get("reason")
     elif message["method"] == "test/release":
         _write(late.pop(0))
     elif message["method"] == "test/notify":
         _write(message["params"])
+    elif message["method"] == "workspace/executeCommand" and script.get("hang"):
+        return
     elif message["method"] == "workspace/executeCommand" and "problem" in script:
         _write({"id": message["id"], "error": {"code": -32803, "message": script["problem"]}})
         return

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from tests.e2e.neovim.conftest import OpenNeovim, OpenScripted
+import pytest
+
+from tests.e2e.neovim.conftest import OpenScripted
 from tests.e2e.neovim.driver import Neovim, Program, until
 from tests.e2e.neovim.script import Script
 
@@ -79,8 +81,65 @@ def test_nothing_meddles_with_accepted_text(open_scripted: OpenScripted, script:
         assert in_normal_mode(neovim, "G.") == f"    if {BLOCK}\n    if {BLOCK}"
 
 
-def test_no_wait_unless_it_is_asked_for(open_neovim: OpenNeovim) -> None:
-    before = "require('midfill.config').set({}) vim.g.chosen = require('midfill.config').options.ghost_text"
-    neovim = open_neovim("", options="{ ghost_text = 'auto', cmd = { 'no-such-midfill' } }", before=before)
-    assert neovim.lua("return vim.g.chosen") == "auto"
-    assert neovim.lua("return package.loaded['midfill.builtin'] == nil")
+def test_what_is_typed_behind_accepted_text_is_undone_first(open_scripted: OpenScripted, script: Script) -> None:
+    neovim = open_scripted("\n")
+    script.answer("foo(bar)")
+    accept(neovim, script, "ix = ", "foo(bar)")
+    assert in_normal_mode(neovim, " + 1<Esc>") == "x = foo(bar) + 1"
+    assert in_normal_mode(neovim, "u") == "x = foo(bar)"
+    assert in_normal_mode(neovim, "u") == "x = "
+    assert in_normal_mode(neovim, "u") == ""
+
+
+def test_a_replaced_bracket_comes_back_with_the_undo_of_the_acceptance(
+    open_scripted: OpenScripted, script: Script
+) -> None:
+    neovim = open_scripted("f()\n")
+    script.answer("a):", replaced=1)
+    accept(neovim, script, "0la", "a):")
+    assert in_normal_mode(neovim, "!<Esc>") == "f(a):!"
+    assert in_normal_mode(neovim, "u") == "f(a):"
+    assert in_normal_mode(neovim, "u") == "f()"
+
+
+RECORDED = "\"a\\b\", 'c' <Esc> |\n\t’ñ😋\x16\n  end"
+
+
+@pytest.mark.parametrize("key", ["<M-l>", "<Tab>"])
+def test_a_macro_replays_what_was_accepted(open_scripted: OpenScripted, script: Script, key: str) -> None:
+    before = "vim.cmd('inoremap <M-l> mapped') " + MEDDLING
+    neovim = open_scripted("f()\n\nf()", options="{ keys = { accept = { '<M-l>', '<Tab>' } } }", before=before)
+    script.answer(RECORDED, replaced=1)
+    neovim.keys("qa0la")
+    assert neovim.until_ghost() == RECORDED
+    script.answer()
+    neovim.keys(key)
+    until(lambda: not neovim.offer())
+    expected = f"f({RECORDED}!\n\nf("
+    assert in_normal_mode(neovim, "!<Esc>q") == f"{expected})"
+    assert in_normal_mode(neovim, "G@a") == f"{expected}{RECORDED}!"
+
+
+def test_a_macro_replays_words_and_what_was_typed_between(open_scripted: OpenScripted, script: Script) -> None:
+    neovim = open_scripted("\n\n")
+    script.answer("one two three")
+    neovim.keys("qaqqAi")  # a register that is empty, appended to
+    neovim.until_ghost()
+    script.answer("late", late=True)
+    neovim.keys("<M-Right>")
+    until(lambda: neovim.text() == "one\n")
+    neovim.keys("!<M-l>?<Esc>")  # nothing is shown behind "!"
+    assert in_normal_mode(neovim, "q") == "one!?\n"
+    assert in_normal_mode(neovim, "j@a") == "one!?\none!?"
+    assert in_normal_mode(neovim, ".") == "one!?\none!one!??"
+
+
+def test_a_changed_paste_does_not_change_accepted_text(open_scripted: OpenScripted, script: Script) -> None:
+    loud = "local paste = vim.paste vim.paste = function(lines, ...) return paste({ lines[1]:upper() }, ...) end"
+    neovim = open_scripted("\n", before=loud)
+    script.answer("abc")
+    accept(neovim, script, "i", "abc")
+    assert in_normal_mode(neovim, "<Esc>") == "abc"
+    neovim.keys("o")
+    neovim.lua("vim.api.nvim_paste('abc', true, -1)")
+    until(lambda: neovim.text() == "abc\nABC")

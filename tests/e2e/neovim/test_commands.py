@@ -6,14 +6,11 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.neovim.conftest import DEFAULTS, OpenNeovim, OpenScripted
+from tests.e2e.neovim.conftest import OpenNeovim, OpenScripted
 from tests.e2e.neovim.driver import Neovim, until
 from tests.e2e.neovim.script import Script
 
-# None of it depends on what draws ghost text.
-pytestmark = pytest.mark.parametrize("program", DEFAULTS, ids=str)
-
-COMMANDS = ["midfill.listCores", "midfill.restartCore", "midfill.stopCore", "midfill.unloadModel", "midfill.freeMemory"]
+COMMANDS = ["midfill.listCores", "midfill.restartCore", "midfill.stopCore", "midfill.unloadModel"]
 CORE = {"model": "bundled", "state": "failed", "detail": "no such device", "summary": "process 512 MB", "pid": 42}
 STOPPED = {"model": "tiny", "state": "stopped", "detail": "by Neovim", "summary": "", "pid": None}
 
@@ -34,7 +31,6 @@ def test_the_core_is_controlled(open_scripted: OpenScripted, script: Script) -> 
     neovim = open_scripted("")
     until(lambda: script.told("initialized"))
     outcomes = {
-        "restart": "restarted the core",
         "stop": "stopped the core, for every editor",
         "unload": "unloaded the model",
     }
@@ -42,15 +38,31 @@ def test_the_core_is_controlled(open_scripted: OpenScripted, script: Script) -> 
         neovim.api.command(f"Midfill core {action}")
         until(lambda said=said: said in neovim.messages())  # type: ignore[misc]
     names = [params["command"] for params in script.told("workspace/executeCommand")]
-    assert names == ["midfill.restartCore", "midfill.stopCore", "midfill.unloadModel"]
+    assert names == ["midfill.stopCore", "midfill.unloadModel"]
     script.answer(commands=COMMANDS, result=[CORE, STOPPED])
     neovim.api.command("Midfill core list")
     told = "bundled: failed (no such device), process 42\n  process 512 MB\ntiny: stopped (by Neovim)"
     until(lambda: told in neovim.messages())
-    script.answer(commands=COMMANDS, result="900 resident tokens")
-    neovim.api.command("Midfill core free-disk")
-    until(lambda: "midfill: freed 900 resident tokens" in neovim.messages())
-    assert script.told("workspace/executeCommand")[-1] == {"command": "midfill.freeMemory", "arguments": [True]}
+
+
+def test_a_restart_replaces_the_core_and_then_the_language_server(open_scripted: OpenScripted, script: Script) -> None:
+    script.answer(commands=COMMANDS)
+    neovim = open_scripted("")
+    until(lambda: script.told("initialized"))
+    assert neovim.api.command_output("Midfill restart") == "midfill: starting again"
+    until(lambda: len(script.told("initialize")) == 2)
+    (command,) = script.told("workspace/executeCommand")
+    assert command["command"] == "midfill.restartCore"
+
+
+def test_a_restart_does_not_wait_for_a_core_that_hangs(open_scripted: OpenScripted, script: Script) -> None:
+    script.answer(commands=COMMANDS, hang=True)
+    neovim = open_scripted("")
+    until(lambda: script.told("initialized"))
+    neovim.api.command("Midfill restart")
+    until(lambda: script.told("workspace/executeCommand"))
+    script.answer(commands=COMMANDS)
+    until(lambda: len(script.told("initialize")) == 2)
 
 
 def test_the_dashboard_is_opened_in_the_browser_or_the_reason_told(open_scripted: OpenScripted, script: Script) -> None:
@@ -65,7 +77,7 @@ def test_the_dashboard_is_opened_in_the_browser_or_the_reason_told(open_scripted
     until(lambda: "no browser (run `midfill dashboard --no-browser`)" in neovim.messages())
 
 
-@pytest.mark.parametrize("action", ["restart", "stop", "unload", "list"])
+@pytest.mark.parametrize("action", ["stop", "unload", "list"])
 def test_a_command_that_fails_is_told_once_and_not_as_done(
     open_scripted: OpenScripted, script: Script, action: str
 ) -> None:
@@ -89,8 +101,9 @@ def test_without_a_server_or_an_action_nothing_is_controlled(open_neovim: OpenNe
     neovim = open_neovim("", options="{ cmd = { 'no-such-midfill' } }")
     neovim.keys(":Midfill core stop<CR>")
     until(lambda: "no language server is running" in neovim.messages())
+    assert "midfill: no language server in this buffer: " in neovim.api.command_output("Midfill suggest")
     neovim.keys(":Midfill core<CR>")
-    until(lambda: ":Midfill core needs one of free, free-disk, list, restart, stop, unload" in neovim.messages())
+    until(lambda: ":Midfill core needs one of list, stop, unload" in neovim.messages())
 
 
 def test_the_command_alone_is_its_status_and_a_wrong_one_gets_the_choices(open_scripted: OpenScripted) -> None:
@@ -108,7 +121,7 @@ def test_the_switches_and_a_restart_say_what_they_did(open_scripted: OpenScripte
         "disable": "off in this editor (on: :Midfill enable)",
         "enable buffer": "still off in this editor (on: :Midfill enable)",
         "enable": "on",
-        "restart": "the language server starts again",
+        "restart": "starting again",
     }
     for command, said in answers.items():
         assert neovim.api.command_output(f"Midfill {command}") == f"midfill: {said}"
@@ -168,13 +181,15 @@ def test_reasons_are_told_in_the_servers_words(open_scripted: OpenScripted, scri
 def test_status_lines_are_drawn_again_only_where_they_change(open_scripted: OpenScripted) -> None:
     count = "vim.g.changes = 0 vim.cmd('autocmd User MidfillStatus let g:changes += 1')"
     neovim = open_scripted("", before=count)
-    cost = {"textDocument": None, "ahead": False, "heat": "hot", "usage": {"recomputed_tokens": 2}}
     before = neovim.lua("return vim.g.changes")
-    for state, milliseconds in [("ready", 12.2), ("ready", 12.4), ("ready", 11.8), ("ready", 14.0), ("stopped", 14.0)]:
+    for state, milliseconds in [("ready", 12.2), ("ready", 14.0), ("stopped", 14.0)]:
+        usage = {"recomputed_tokens": 1, "prompt_tokens": 900}
         notify(neovim, "midfill/status", **status(state))
-        notify(neovim, "midfill/usage", **cost | {"ms": milliseconds})
+        notify(neovim, "midfill/usage", textDocument=None, ahead=False, heat="hot", ms=milliseconds, usage=usage)
         notify(neovim, "midfill/reason", textDocument=None, reason=None)
-    assert neovim.lua("return vim.g.changes") - before == 4  # ready, 12 ms, 14 ms, stopped
+        assert neovim.lua("return require('midfill').statusline()") == "midfill"  # no number that changes with each key
+    assert neovim.lua("return vim.g.changes") - before == 2
+    assert "last prompt: 14 ms, 1 of 900 tokens computed" in neovim.api.command_output("Midfill status")
 
 
 MODEL = {"name": "ollama:qwen2.5-coder:1.5b", "source": "Ollama", "family": "qwen2", "sizeBytes": 986_000_000}

@@ -6,12 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.neovim.conftest import DEFAULTS, OpenNeovim, OpenScripted
+from tests.e2e.neovim.conftest import OpenNeovim, OpenScripted
 from tests.e2e.neovim.driver import Neovim, until
 from tests.e2e.neovim.script import Script
-
-# None of it depends on what draws ghost text.
-pytestmark = pytest.mark.parametrize("program", DEFAULTS, ids=str)
 
 # What a user may have mapped before setup(), by key. `zz` is mapped too, so that a recursive mapping can be told.
 FORMER = """
@@ -87,11 +84,37 @@ def test_keys_do_what_they_did_before(open_scripted: OpenScripted, script: Scrip
     check_former(neovim)
 
 
-def test_an_alt_chord_with_nothing_to_accept_is_what_neovim_makes_of_it(open_scripted: OpenScripted) -> None:
+@pytest.mark.parametrize("key", ["<M-l>", "<C-l>", "<M-Right>", "<M-C-Right>", "<M-]>", "<C-]>"])
+def test_a_default_key_with_nothing_to_do_does_nothing(open_scripted: OpenScripted, key: str) -> None:
+    neovim = open_scripted("ab\nab\n")
+    neovim.keys(f"i{key}{key}dd")
+    until(lambda: "dd" in neovim.text())
+    assert (neovim.text(), neovim.mode()) == ("ddab\nab", "i")
+
+
+def test_a_chord_of_the_user_with_nothing_to_do_does_nothing(open_scripted: OpenScripted) -> None:
+    neovim = open_scripted("", options="{ keys = { accept = '<A-CR>', dismiss = { '<M-S-x>', '<M-e>' } } }")
+    check_typed(neovim, "<M-CR>a<M-S-x>b<M-e>c", "abc")
+    assert neovim.mode() == "i"
+
+
+def test_control_l_goes_on_with_a_completion(open_scripted: OpenScripted) -> None:
+    neovim = open_scripted("one two\none three\n\n")
+    neovim.keys("Gione<C-x><C-l>")
+    until(lambda: neovim.text().endswith("one three\none three"))
+    neovim.keys("<C-l>|")
+    until(lambda: neovim.text().endswith("one three\none two|"))
+
+
+@pytest.mark.parametrize("key", ["<M-l>", "<C-l>"])
+def test_each_key_of_an_action_does_it(open_scripted: OpenScripted, script: Script, key: str) -> None:
     neovim = open_scripted("")
-    neovim.keys("<Esc>ccab<M-l>")
-    until(lambda: neovim.mode() == "n")
-    assert neovim.text() == "ab"
+    script.answer("abc")
+    neovim.keys("i")
+    neovim.until_ghost()
+    script.answer()
+    neovim.keys(key)
+    until(lambda: neovim.text() == "abc")
 
 
 def test_an_unmapped_key_still_ends_abbreviations(open_scripted: OpenScripted) -> None:

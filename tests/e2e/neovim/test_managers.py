@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.neovim.conftest import DEFAULTS, NEWEST, OpenScripted
+from tests.e2e.neovim.conftest import NEWEST, OpenScripted
 from tests.e2e.neovim.driver import PLUGIN, Program, environment
 from tests.e2e.neovim.script import Script
 
@@ -25,7 +25,6 @@ def repository(tmp_path: Path) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("program", DEFAULTS, ids=str)
 @pytest.mark.parametrize("packadd", ["packadd", "packadd!"])  # sourced at once, or after init.lua
 def test_a_package_suggests_and_has_its_command_and_help(
     program: Program, packadd: str, repository: Path, open_scripted: OpenScripted, script: Script

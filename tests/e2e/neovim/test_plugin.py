@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.neovim.conftest import DEFAULTS, OpenNeovim, OpenScripted
+from tests.e2e.neovim.conftest import PROGRAMS, OpenNeovim, OpenScripted
 from tests.e2e.neovim.driver import PLUGIN, Neovim, Program, until
 from tests.e2e.neovim.script import Script
 from tests.e2e.neovim.test_commands import notify
@@ -65,7 +65,6 @@ def test_what_is_shown_leaves_with_insert_mode(open_scripted: OpenScripted, scri
     until(lambda: neovim.ghost() == "")
 
 
-@pytest.mark.parametrize("program", DEFAULTS, ids=str)
 def test_a_key_before_the_suggestion_that_was_asked_for_is_no_text(open_scripted: OpenScripted, script: Script) -> None:
     neovim = open_scripted("one\n")
     script.answer()
@@ -138,7 +137,6 @@ def test_a_suggestion_that_ends_as_one_that_no_longer_fits_is_reported(
     until(lambda: len(script.told("textDocument/didShowCompletion")) == 2)
 
 
-@pytest.mark.parametrize("program", DEFAULTS, ids=str)
 def test_next_asks_anew_where_none_of_the_alternatives_fits(open_scripted: OpenScripted, script: Script) -> None:
     neovim = open_scripted("\n")
     script.answer("abc", "abd")
@@ -326,6 +324,16 @@ def test_tab_by_the_users_choice(open_neovim: OpenNeovim, script: Script) -> Non
     assert neovim.lua("return vim.fn.maparg('<C-]>', 'i')") == ""
 
 
+@pytest.mark.parametrize("program", PROGRAMS[:1], ids=str)
+def test_neovims_own_inline_completion_asks_nothing_of_midfill(open_scripted: OpenScripted, script: Script) -> None:
+    neovim = open_scripted("\n", before="vim.lsp.inline_completion.enable()")
+    script.answer("abc")
+    neovim.keys("i")
+    neovim.until_ghost()
+    time.sleep(1)  # Neovim's own asks after 0.2 s
+    assert (neovim.ghost(), len(script.told("textDocument/inlineCompletion"))) == ("abc", 1)
+
+
 def test_plug_maps(open_neovim: OpenNeovim, script: Script) -> None:
     before = "vim.keymap.set('i', '<F2>', '<Plug>(midfill-accept)')"
     neovim = open_neovim("\n", options=script.options, before=before)
@@ -370,7 +378,8 @@ def test_a_command_that_is_not_there_is_told(open_neovim: OpenNeovim) -> None:
         ("{ comand = {} }", 'unknown option "comand"'),
         ("{ settings = 3 }", 'option "settings" must be a table, not a number'),
         ("{ keys = { acept = '<Tab>' } }", 'option "keys" has no key "acept"'),
-        ("{ ghost_text = 'never' }", 'must be "auto", "builtin" or "own", not "never"'),
+        ("{ keys = { next = { '<F5>', 6 } } }", 'option "keys.next" must be a string, a list of strings, or false'),
+        ("{ keys = { next = true } }", 'option "keys.next" must be a string, a list of strings, or false'),
     ],
 )
 def test_bad_options_are_named(open_neovim: OpenNeovim, options: str, message: str) -> None:
@@ -386,10 +395,10 @@ def test_unknown_subcommands_are_named_and_known_ones_offered(open_neovim: OpenN
     complete = "return vim.fn.getcompletion('Midfill ' .. ..., 'cmdline')"
     assert neovim.lua(complete, "") == [
         *("act", "cancel", "core", "dashboard", "disable", "enable"),
-        *("log", "model", "restart", "snooze", "stats", "status"),
+        *("log", "model", "restart", "snooze", "stats", "status", "suggest"),
     ]
     assert neovim.lua(complete, "disable ") == ["buffer"]
-    assert neovim.lua(complete, "core ") == ["free", "free-disk", "list", "restart", "stop", "unload"]
+    assert neovim.lua(complete, "core ") == ["list", "stop", "unload"]
     assert neovim.lua(complete, "core s") == ["stop"]
 
 
@@ -404,3 +413,117 @@ def test_the_help_has_tags_for_everything(program: Program, open_neovim: OpenNeo
     assert {f"midfill.{name}()" for name in functions} <= tags
     assert {f"midfill-option-{name}" for name in [*options, "filetypes"]} <= tags
     assert {f":Midfill-{name}" for name in neovim.lua("return vim.fn.getcompletion('Midfill ', 'cmdline')")} <= tags
+
+
+OFF = {
+    "settings": ("{ settings = { automatic = false } }", ""),
+    "buffer": ("{}", "Midfill disable buffer"),
+    "editor": ("{}", "Midfill disable"),
+}
+
+
+@pytest.mark.parametrize("off", OFF)
+def test_suggestions_on_request_alone(open_scripted: OpenScripted, script: Script, off: str) -> None:
+    options, command = OFF[off]
+    neovim = open_scripted("\n", options=options)
+    neovim.api.command(command)
+    script.answer("abc def")
+    neovim.keys("ij")
+    until(lambda: neovim.text() == "j")
+    neovim.keys("<M-]>")
+    assert neovim.until_ghost() == "abc def"
+    neovim.keys("a")  # typed as suggested: the rest stays
+    until(lambda: neovim.ghost() == neovim.offer() == "bc def")
+    neovim.keys("<M-Right>")
+    until(lambda: neovim.text() == "jabc" and neovim.ghost() == " def")
+    neovim.keys("!")
+    until(lambda: neovim.ghost() == "")
+    script.answer("abc def", "xyz")
+    neovim.keys("<Esc>:Midfill suggest<CR>")  # where the user inserted last
+    assert neovim.until_ghost() == "abc def"
+    neovim.keys("<M-]>")
+    until(lambda: neovim.offer() == "xyz")
+    neovim.keys("<M-l><Esc>")
+    until(lambda: neovim.mode() == "n")
+    assert neovim.text() == "jabc!xyz"
+    assert [each["context"]["triggerKind"] for each in script.told("textDocument/inlineCompletion")] == [1, 1]
+
+
+def test_automatic_suggestions_are_switched_while_the_server_runs(open_scripted: OpenScripted, script: Script) -> None:
+    neovim = open_scripted("\n")
+    script.answer("abc")
+    neovim.lua("require('midfill').configure({ automatic = false })")
+    neovim.keys("ix")
+    until(lambda: neovim.text() == "x")
+    neovim.lua("require('midfill').configure({ automatic = true })")
+    neovim.keys("y")
+    neovim.until_ghost()
+    (asked,) = script.told("textDocument/inlineCompletion")
+    assert asked["position"]["character"] == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "sent", "then"),
+    [
+        ("a\rb\nc\r\nd\n", "a b\nc \nd\n", ("jA", "c\r!x")),
+        ("a\rb\r\r\nc\r\nd\r\n", "a b \r\nc\r\nd\r\n", ("jA", "c!x")),
+        ("a\rb\rc\r", "a\rb\rc\r", ("jA", "b!x")),
+    ],
+    ids=["unix", "dos", "mac"],
+)
+def test_a_carriage_return_within_a_line_is_no_line_end(
+    open_scripted: OpenScripted, script: Script, text: str, sent: str, then: tuple[str, str]
+) -> None:
+    """LSP counts it as one: the places of all lines below would be off."""
+    before = "vim.o.fileformats = 'unix,dos,mac'"
+    neovim = open_scripted(text, before=before)
+    if text.count("\n") == 0:
+        neovim.api.command("edit ++ff=mac")
+        until(lambda: len(script.told("textDocument/didOpen")) == 2)
+    assert script.told("textDocument/didOpen")[-1]["textDocument"]["text"] == sent
+    keys, line = then
+    script.answer("x")
+    neovim.keys(f"{keys}!")
+    neovim.until_ghost()
+    asked = script.told("textDocument/inlineCompletion")[-1]["position"]
+    assert asked == {"line": 1, "character": len(line) - 1}
+    neovim.keys("<M-l><Esc>")
+    until(lambda: neovim.api.current.line == line)
+
+
+def test_bytes_that_are_no_text_move_nothing(open_scripted: OpenScripted, script: Script) -> None:
+    neovim = open_scripted("a\n")
+    raw = "'\\xff\\xfeb\\xe4 \\xc3\\xa4\\xf0\\x9f\\x98\\x8b\\x9f!'"
+    neovim.lua(f"vim.api.nvim_buf_set_lines(0, 0, -1, false, {{ {raw} }})")
+    script.answer("abc")
+    neovim.keys("Ax")
+    neovim.until_ghost()
+    told = [change["text"] for each in script.told("textDocument/didChange") for change in each["contentChanges"]]
+    assert any("??b? ä😋?!" in text for text in told)
+    place = script.told("textDocument/inlineCompletion")[-1]["position"]["character"]
+    assert place in (13, len("??b? ä😋?!x") + 1)  # in UTF-8, or in UTF-16
+    neovim.keys("<M-l><Esc>")
+    until(lambda: neovim.mode() == "n")
+    assert neovim.lua(f"return vim.api.nvim_get_current_line() == {raw} .. 'xabc'")
+
+
+@pytest.mark.parametrize(
+    ("filetype", "language"),
+    [("sh", "shellscript"), ("cs", "csharp"), ("yaml.ansible", "yaml"), ("javascript.jsx", "javascriptreact")],
+)
+def test_the_server_hears_of_languages_by_their_ids(
+    open_scripted: OpenScripted, script: Script, filetype: str, language: str
+) -> None:
+    neovim = open_scripted("", options=f"{{ settings = {{ disabledLanguages = {{ '{filetype}', 'css' }} }} }}")
+    assert script.told("initialize")[0]["initializationOptions"] == {"disabledLanguages": [language, "css"]}
+    neovim.api.command(f"enew | set filetype={filetype}")
+    opened = until(lambda: script.told("textDocument/didOpen")[1:])
+    assert opened[0]["textDocument"]["languageId"] == language
+
+
+@pytest.mark.parametrize("program", PROGRAMS[:1], ids=str)
+def test_an_id_of_a_language_stays_itself(open_neovim: OpenNeovim) -> None:
+    neovim = open_neovim("", options="{ cmd = { 'no-such-midfill' } }")
+    identity = "local id = require('midfill.languages').id return vim.tbl_map(id, ...)"
+    known = ["python", "javascriptreact", "typescript", "cpp", "shellscript", "csharp", "ruby", "lua", "plaintext"]
+    assert neovim.lua(identity, known) == known

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.neovim.conftest import DEFAULTS, NEWEST, PROGRAMS, OpenNeovim, OpenScripted
+from tests.e2e.neovim.conftest import NEWEST, PROGRAMS, OpenNeovim, OpenScripted
 from tests.e2e.neovim.driver import Neovim, until
 from tests.e2e.neovim.script import Script
 from tests.e2e.neovim.terminal import running
@@ -95,7 +95,7 @@ def open_with(open_neovim: OpenNeovim, core: Core) -> Callable[..., Neovim]:
     return open_file
 
 
-@pytest.mark.parametrize("program", DEFAULTS[:1], ids=str)
+@pytest.mark.parametrize("program", PROGRAMS[:1], ids=str)
 @pytest.mark.parametrize(
     ("short", "words", "how"),
     [
@@ -116,7 +116,7 @@ def test_what_rules_and_settings_switch_off(
     assert neovim.ghost() == ""
 
 
-@pytest.mark.parametrize("program", DEFAULTS[:1], ids=str)
+@pytest.mark.parametrize("program", PROGRAMS[:1], ids=str)
 def test_a_secret_is_suggested_in_when_the_user_wants_it(open_with: Callable[..., Neovim]) -> None:
     neovim = open_with("KEY=\n", name=".env")
     neovim.keys("A1")
@@ -125,7 +125,7 @@ def test_a_secret_is_suggested_in_when_the_user_wants_it(open_with: Callable[...
     assert neovim.until_ghost() == "x = 1"  # without another key
 
 
-@pytest.mark.parametrize("program", DEFAULTS[:1], ids=str)
+@pytest.mark.parametrize("program", PROGRAMS[:1], ids=str)
 def test_suggestions_are_snoozed_and_come_back_without_a_key(open_with: Callable[..., Neovim]) -> None:
     neovim = open_with()
     neovim.keys("<Cmd>Midfill snooze 15<CR>Ab")
@@ -134,7 +134,7 @@ def test_suggestions_are_snoozed_and_come_back_without_a_key(open_with: Callable
     assert neovim.until_ghost() == "x = 1"
 
 
-@pytest.mark.parametrize("program", DEFAULTS[:1], ids=str)
+@pytest.mark.parametrize("program", PROGRAMS[:1], ids=str)
 def test_suggestions_are_switched_off_in_a_buffer_and_everywhere(open_with: Callable[..., Neovim]) -> None:
     neovim = open_with()
     for scope, words in (("buffer", "switched off in this buffer"), ("", "switched off in this editor")):
@@ -146,7 +146,7 @@ def test_suggestions_are_switched_off_in_a_buffer_and_everywhere(open_with: Call
         until(lambda: "no suggestion" not in status(neovim))
 
 
-@pytest.mark.parametrize("program", DEFAULTS[:1], ids=str)
+@pytest.mark.parametrize("program", PROGRAMS[:1], ids=str)
 def test_what_became_of_the_models_answer(open_with: Callable[..., Neovim], core: Core) -> None:
     neovim = open_with()
     core.do(answer="b", logprob=-3)
@@ -163,7 +163,6 @@ def test_what_became_of_the_models_answer(open_with: Callable[..., Neovim], core
     until_said(neovim, "no suggestion (nothing left): What the model wrote repeats")
 
 
-@pytest.mark.parametrize("program", DEFAULTS, ids=str)
 def test_while_the_model_loads_the_percentage_is_shown_and_the_suggestion_follows(
     open_with: Callable[..., Neovim], core: Core
 ) -> None:
@@ -176,7 +175,6 @@ def test_while_the_model_loads_the_percentage_is_shown_and_the_suggestion_follow
     assert neovim.until_ghost() == "x = 1"
 
 
-@pytest.mark.parametrize("program", DEFAULTS, ids=str)
 def test_a_long_prompt_is_shown_with_its_tokens_and_the_suggestion_follows(
     open_with: Callable[..., Neovim], core: Core
 ) -> None:
@@ -194,7 +192,7 @@ def test_a_long_prompt_is_shown_with_its_tokens_and_the_suggestion_follows(
     assert neovim.until_ghost() == "x = 1"
 
 
-@pytest.mark.parametrize("program", DEFAULTS[:1], ids=str)
+@pytest.mark.parametrize("program", PROGRAMS[:1], ids=str)
 def test_a_core_that_failed_or_is_away_is_told_with_what_to_do(open_with: Callable[..., Neovim], core: Core) -> None:
     core.do(status={"state": "failed", "detail": "no device 'banana'"})
     neovim = open_with()
@@ -227,7 +225,6 @@ def tell(neovim: Neovim, kind: str | None, text: str = "", *, lasts: bool = True
     notify(neovim, "midfill/reason", textDocument=None, reason=reason if kind else None)
 
 
-@pytest.mark.parametrize("program", DEFAULTS, ids=str)
 def test_a_reason_that_lasts_is_told_once_behind_the_line_and_goes_with_it(open_scripted: OpenScripted) -> None:
     neovim = open_scripted("a\n")
     tell(neovim, "excluded", "excluded")
@@ -249,7 +246,7 @@ def test_a_reason_that_lasts_is_told_once_behind_the_line_and_goes_with_it(open_
     until(lambda: hint(neovim) == "")
 
 
-@pytest.mark.parametrize("program", DEFAULTS[:1], ids=str)
+@pytest.mark.parametrize("program", PROGRAMS[:1], ids=str)
 def test_what_a_status_line_shows_or_one_request_met_is_not_told_behind_the_line(
     open_scripted: OpenScripted, script: Script
 ) -> None:
@@ -264,7 +261,6 @@ def test_what_a_status_line_shows_or_one_request_met_is_not_told_behind_the_line
     assert hint(neovim) == ""
 
 
-@pytest.mark.parametrize("program", DEFAULTS, ids=str)
 @pytest.mark.parametrize(
     ("name", "options", "before", "short", "words"),
     [
@@ -283,7 +279,6 @@ def test_a_buffer_without_a_server_says_why(
     until(lambda: f"midfill: no language server in this buffer: {words}" in status(neovim))
 
 
-@pytest.mark.parametrize("program", PROGRAMS, ids=str)
 def test_what_was_typed_before_the_server_came_is_answered_without_a_key(
     open_neovim: OpenNeovim, script: Script
 ) -> None:

@@ -14,16 +14,24 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.conftest import READY_SECONDS
-from tests.e2e.neovim.conftest import DEFAULTS
+from tests.e2e.neovim.conftest import PROGRAMS
 from tests.e2e.neovim.driver import Program, environment, init_script, soon
 from tests.e2e.neovim.terminal import Terminal, running
 
-on_the_newest = pytest.mark.parametrize("program", DEFAULTS[:1], ids=str)
+on_the_newest = pytest.mark.parametrize("program", PROGRAMS[:1], ids=str)
 
 TEXT = "def double(x):\n    return 2 * x\n\n\n"
+# Shows also that an answer has come, which the plugin's text does not.
 STATUS_LINE = """
-vim.o.statusline = "%t %m%=%{v:lua.require'midfill'.statusline()}"
+vim.o.statusline = "%t %m%{get(g:, 'answered', '')}%=%{v:lua.require'midfill'.statusline()}"
 vim.api.nvim_set_hl(0, 'Normal', { fg = '#e0e2ea' })
+local state = require('midfill.state')
+local set_usage = state.set_usage
+state.set_usage = function(...)
+  set_usage(...)
+  vim.g.answered = '(answered)'
+  vim.cmd.redrawstatus()
+end
 """
 SHOW_ALL = "holdBackPercent = 0"
 HOLD_BACK = "holdBackPercent = 99"
@@ -95,7 +103,7 @@ def meet(program: Program, tmux: Path, runtime: Path, tmp_path: Path) -> Iterato
             for file, text in {name: TEXT, **files}.items():
                 (project / file.replace("dot_", ".")).write_text(text, encoding="utf-8")
             init = tmp_path / "init.lua"
-            init.write_text(init_script(program, f"{{ settings = {{ {settings} }} }}", look), encoding="utf-8")
+            init.write_text(init_script(f"{{ settings = {{ {settings} }} }}", look), encoding="utf-8")
             command = [str(program.path), "-u", str(init), "-i", "NONE", "-n", str(project / name)]
             terminal: AbstractContextManager[Terminal] = running(tmux, tmp_path, command)
             stack.enter_context(environment(tmp_path, runtime))
@@ -179,13 +187,13 @@ def test_a_secret_is_suggested_in_once_the_user_has_said_so(meet: Meet) -> None:
     user.runs("Midfill act")
     user.sees("midfill: done: Suggest here all the same")
     user.types("x", "A")
-    user.sees(" ms ")
+    user.sees("(answered)")
 
 
 def test_what_is_held_back_is_shown_where_the_user_left_off_on_request(meet: Meet) -> None:
     user = meet("held-back", HOLD_BACK)
     user.types("zq = ", "G", "o")
-    user.sees(" ms ")
+    user.sees("(answered)")
     user.asks("no suggestion (held back): A suggestion is held back as unlikely", ":Midfill act: Show it.")
     user.runs("Midfill act")
     user.sees("-- INSERT --", "zq = np.")
@@ -216,7 +224,7 @@ def test_a_snooze_and_a_switch_say_how_they_end(meet: Meet) -> None:
 def test_a_core_that_the_user_has_stopped(meet: Meet) -> None:
     user = meet("stopped", SHOW_ALL)
     user.types("def triple(", "G", "o")
-    user.sees(" ms ")
+    user.sees("(answered)")
     user.runs("Midfill core stop")
     user.sees("Press ENTER")
     user.types("", "Enter")
@@ -236,7 +244,7 @@ def test_a_file_without_a_file_type(meet: Meet) -> None:
     user.asks("no language server in this buffer: it has no 'filetype'", ":setfiletype text")
     user.runs("setfiletype python")
     user.types("def triple(", "G", "o")
-    user.sees(" ms ")
+    user.sees("(answered)")
 
 
 def test_without_a_status_line_the_reason_stands_behind_the_cursors_line_and_the_suggestion_follows(

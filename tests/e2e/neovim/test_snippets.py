@@ -83,7 +83,7 @@ def test_neovims_plugin_finds_the_command_of_its_clone(users_environment: Path) 
     file.write_text(CODE, encoding="utf-8")
     init = users_environment / "init.lua"
     init.write_text(snippet("lua", "runtimepath"), encoding="utf-8")
-    with attached(Program(NEWEST, "own"), init, file) as neovim:
+    with attached(Program(NEWEST), init, file) as neovim:
         neovim.until_ready()
 
 
@@ -92,7 +92,7 @@ def test_neovim_needs_no_plugin(users_environment: Path) -> None:
     file.write_text(CODE, encoding="utf-8")
     init = users_environment / "init.lua"
     init.write_text(snippet("lua", "vim.lsp.enable"), encoding="utf-8")
-    with attached(Program(NEWEST, "builtin"), init, file) as neovim:
+    with attached(Program(NEWEST), init, file) as neovim:
         neovim.keys("Go<C-u>")
         until(lambda: neovim.lua("local c = vim.lsp.get_clients()[1] return c and c.initialized or false"))
         deadline = time.monotonic() + READY_SECONDS

@@ -45,7 +45,7 @@ vim.api.nvim_set_hl(0, 'ComplHint', { fg = '#8a8f98', italic = true })
 vim.api.nvim_set_hl(0, 'MidfillGhost', { link = 'ComplHint' })
 """
 GHOST_COLOUR = "38;2;138;143;152"
-READY = re.compile(r"midfill( \d+ ms \w+)? +1:1")
+READY = re.compile(r"midfill +1:1")
 AN_ANSWER = 3.0
 
 
@@ -54,7 +54,7 @@ def terminal(program: Program, tmux: Path, runtime: Path, tmp_path: Path) -> Ite
     """Neovim with the file `files.py`, in a terminal."""
     (tmp_path / "files.py").write_text(CODE, encoding="utf-8")
     init = tmp_path / "init.lua"
-    init.write_text(init_script(program, "{ settings = { holdBackPercent = 0 } }", LOOK), encoding="utf-8")
+    init.write_text(init_script("{ settings = { holdBackPercent = 0 } }", LOOK), encoding="utf-8")
     command = [str(program.path), "-u", str(init), "-i", "NONE", "-n", str(tmp_path / "files.py")]
     with environment(tmp_path, runtime), running(tmux, tmp_path, command) as terminal:
         yield terminal

@@ -1,4 +1,4 @@
---- Requests and draws suggestions without vim.lsp.inline_completion; the latest request wins.
+--- Requests and draws suggestions; the latest request wins.
 local client_of = require('midfill.client').of
 local compat = require('midfill.compat')
 local ghost = require('midfill.ghost')
@@ -79,9 +79,11 @@ end
 
 ---@param buf integer
 local function follow(buf)
-  if vim.api.nvim_get_current_buf() == buf and buffers[buf] and switch.on(buf) and inserting() then
+  if vim.api.nvim_get_current_buf() == buf and buffers[buf] and inserting() then
     draw(buf)
-    ask(buf, AUTOMATIC, 1)
+    if switch.automatic(buf) then
+      ask(buf, AUTOMATIC, 1)
+    end
   end
 end
 
@@ -89,7 +91,7 @@ end
 ---@param buf integer
 function M.attach(buf)
   buffers[buf] = {}
-  local group = vim.api.nvim_create_augroup('midfill.own.' .. buf, {})
+  local group = vim.api.nvim_create_augroup('midfill.surface.' .. buf, {})
   local function on(events, callback)
     vim.api.nvim_create_autocmd(events, { group = group, buffer = buf, callback = callback })
   end
@@ -117,7 +119,7 @@ end
 
 ---@param buf integer
 function M.detach(buf)
-  pcall(vim.api.nvim_del_augroup_by_name, 'midfill.own.' .. buf)
+  pcall(vim.api.nvim_del_augroup_by_name, 'midfill.surface.' .. buf)
   M.clear(buf)
   buffers[buf] = nil
 end
@@ -135,7 +137,7 @@ end
 ---@param invoked boolean
 function M.refresh(buf, invoked)
   local buffer = buffers[buf]
-  if vim.api.nvim_get_current_buf() ~= buf or not buffer or not switch.on(buf) then
+  if vim.api.nvim_get_current_buf() ~= buf or not buffer or not (invoked or switch.automatic(buf)) then
     return
   elseif inserting() then
     buffer.asked, buffer.wanted = nil, nil
@@ -196,7 +198,7 @@ function M.advance(buf, rest, piece)
   end
 end
 
---- Show the next suggestion; requests alternatives if there is only one.
+--- Show the next suggestion; requests one where none is shown, and alternatives if there is only one.
 ---@param buf integer
 function M.next(buf)
   if not offers.rest(buf) then
@@ -206,6 +208,8 @@ function M.next(buf)
     draw(buf)
   elseif inserting() then
     ask(buf, INVOKED, offers.count(buf) + 1)
+  else
+    M.refresh(buf, true)
   end
 end
 
