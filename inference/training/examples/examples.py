@@ -143,7 +143,7 @@ def _cut_tokens(fragment: str, text: str, end: int, own: list[int], vocabulary: 
     rest = _REST_OF_WORD.match(text, end, end + _LONGEST_WORD)
     assert rest is not None
     uncut = vocabulary.encode((found[0] if found else fragment) + rest[0])
-    return len(last) - sum(takewhile(bool, map(eq, last, uncut)))
+    return len(last) - sum(1 for _ in takewhile(bool, map(eq, last, uncut)))
 
 
 def lay_out(example: FimExample, vocabulary: Vocabulary) -> tuple[Tokens, Tokens]:

@@ -61,7 +61,7 @@ class MasterWeights(Trained):
 
         The gradients at the rounded weights update the masters (straight-through).
         """
-        self._weights = list(model.parameters())
+        self._weights: list[Tensor] = list(model.parameters())
         self._quantization = quantization
         self._rounds = False
         self.named = {name: nn.Parameter(weight.detach().float().clone()) for name, weight in model.named_parameters()}

@@ -26,7 +26,7 @@ class Batch(NamedTuple):
             fill up: int32 [N + 1].
         places: of the states that predict what the loss counts, in the states of all windows: int64 [L].
         targets: the tokens that they predict, or `NO_TARGET`, int64 [L].
-        count: how many of `targets` are tokens; the others are last.
+        learned: how many of `targets` are tokens; the others are last.
     """
 
     ids: Tensor
@@ -34,7 +34,7 @@ class Batch(NamedTuple):
     bounds: Tensor
     places: Tensor
     targets: Tensor
-    count: int
+    learned: int
 
     @classmethod
     def of(cls, window: Window, multiple: int = 1) -> Self:
@@ -57,8 +57,7 @@ class Batch(NamedTuple):
         places, targets = np.zeros(filled, dtype=np.int64), np.full(filled, NO_TARGET, dtype=np.int64)
         ids = window.ids.astype(np.int64)
         places[: len(tokens)], targets[: len(tokens)] = tokens - 1, ids[learned]
-        tensors = map(torch.from_numpy, (ids, positions, bounds, places, targets))
-        return cls(*tensors, len(tokens))
+        return cls._make((*map(torch.from_numpy, (ids, positions, bounds, places, targets)), len(tokens)))
 
     @classmethod
     def of_rows(cls, ids: Sequence[Sequence[int]], learned: Sequence[Sequence[bool]], multiple: int = 1) -> Self:
@@ -72,8 +71,6 @@ class Batch(NamedTuple):
 
     def to(self, device: torch.device) -> Self:
         """The batch on a device; copies to a GPU overlap with what it computes."""
-        if device.type == "cuda":
-            moved = (tensor.pin_memory().to(device, non_blocking=True) for tensor in self[:-1])
-        else:
-            moved = (tensor.to(device) for tensor in self[:-1])
-        return type(self)(*moved, self.count)
+        pinned = device.type == "cuda"
+        tensors = [tensor.pin_memory() if pinned else tensor for tensor in self if isinstance(tensor, Tensor)]
+        return self._make((*(tensor.to(device, non_blocking=pinned) for tensor in tensors), self.learned))

@@ -121,7 +121,7 @@ def token_losses(model: nn.Module, batch: Batch, *, compiled: bool = False) -> t
             likeliest.append(logits.argmax(-1))
     if not losses:
         return states.new_zeros(0).float(), batch.targets
-    return torch.cat(losses)[: batch.count], torch.cat(likeliest)[: batch.count]
+    return torch.cat(losses)[: batch.learned], torch.cat(likeliest)[: batch.learned]
 
 
 def compile_layers(model: nn.Module) -> None:

@@ -181,7 +181,7 @@ def test_places_that_fill_up_change_nothing(vocabulary: Vocabulary) -> None:
     ids = torch.randint(vocabulary.size, (2, 20)).tolist()
     learned = [[True] * 20] * 2
     exact, filled = Batch.of_rows(ids, learned), Batch.of_rows(ids, learned, multiple=32)
-    assert (len(exact.targets), len(filled.targets), filled.count) == (38, 64, 38)
+    assert (len(exact.targets), len(filled.targets), filled.learned) == (38, 64, 38)
     with torch.no_grad():
         torch.testing.assert_close(token_loss(model, filled), token_loss(model, exact))
         for found, expected in zip(token_losses(model, filled), token_losses(model, exact), strict=True):
