@@ -50,6 +50,7 @@ class WindowMakers:
         self._source = source
         self._folder = TemporaryDirectory(prefix="midfill-windows-", ignore_cleanup_errors=True)
         self._ahead = AHEAD * max(1, processes)
+        self._begun: dict[tuple[int, int, int, int], Iterator[Window]] = {}
         self._executor: Executor = (
             # Not forked: a copy of a process with threads, such as torch's, may wait for ever for one of their locks.
             ProcessPoolExecutor(processes, get_context("spawn"), _begin_to_make)
@@ -69,8 +70,15 @@ class WindowMakers:
     def sequence(self, length: int, first: int, size: int, stride: int) -> Iterator[Window]:
         """Endless shards of `size` windows of `length` tokens, [size, length], from `first`, `first + stride` and on.
 
-        The first ones are being made when this returns.
+        The first ones are being made when this returns, or since `begin` was called for them.
         """
+        return self._begun.pop((length, first, size, stride), None) or self._shards(length, first, size, stride)
+
+    def begin(self, length: int, first: int, size: int, stride: int) -> None:
+        """Begin to make the shards of a sequence that will be asked for, such as while a model is loaded."""
+        self._begun[length, first, size, stride] = self._shards(length, first, size, stride)
+
+    def _shards(self, length: int, first: int, size: int, stride: int) -> Iterator[Window]:
         path = Path(self._folder.name)
         made: deque[Future[Path]] = deque()
         starts = iter(range(first, 2**62, stride))

@@ -49,13 +49,19 @@ SPARED_CORES = 2
 
 @dataclass(frozen=True)
 class StepReport:
-    """One optimizer step, for the progress display and the log; `loss` is in nats per token."""
+    """One optimizer step, for the progress display and the log.
+
+    Attributes:
+        loss: nats per token.
+        waited: seconds that it waited for its windows.
+    """
 
     progress: TrainingProgress
     share: float
     window: int
     loss: float
     rate_factor: float
+    waited: float
 
 
 class Trainer:
@@ -134,7 +140,9 @@ class Trainer:
                     ahead[self._length(near)] = self._windows(makers, near)
             windows = ahead[self._length(stage)]
             while not stopped and share < 1 and stage_at(share, self._options.stages) == stage:
-                step, stopped = self._step(next(windows), stage, share, began, is_stopped)
+                asked = time.monotonic()
+                made = next(windows)
+                step, stopped = self._step(made, stage, share, began, is_stopped, time.monotonic() - asked)
                 report(step)
                 share = self.progress.share(self._options)
                 if self.progress.seconds - saved_at >= 60 * self._options.checkpoint_minutes:
@@ -169,6 +177,10 @@ class Trainer:
     def precision(self) -> AbstractContextManager[object]:
         """The autocast that the options ask for; the model is to be called within it."""
         return self._processes.precision()
+
+    def end_in(self, minutes: float) -> None:
+        """Set the length of the run by the clock, from its beginning."""
+        self._options = replace(self._options, minutes=minutes)
 
     def stop_compiling(self) -> None:
         """Go on with the layers as they are: where compiled ones are slower, or not to be had."""
@@ -213,7 +225,13 @@ class Trainer:
             return token_loss(self.model, batch.to(device), self._summed)
 
     def _step(
-        self, windows: Window, stage: int, share: float, began: float, is_stopped: Callable[[], bool]
+        self,
+        windows: Window,
+        stage: int,
+        share: float,
+        began: float,
+        is_stopped: Callable[[], bool],
+        waited: float,
     ) -> tuple[StepReport, bool]:
         """One optimizer step on this process's [B, T] of the step's windows; and whether to stop after it."""
         self._round()
@@ -237,7 +255,7 @@ class Trainer:
         self._advance(stage, seconds)
         if self.progress.step % TRIM_EVERY == 0:
             return_freed_memory()
-        return StepReport(self.progress, share, windows.ids.shape[1], mean_loss, factor), stopped > 0
+        return StepReport(self.progress, share, windows.ids.shape[1], mean_loss, factor, waited), stopped > 0
 
     def _share_of_a_step(self) -> float:
         """The share of the run that a step takes; by the clock, one as long as those so far."""

@@ -139,10 +139,10 @@ def test_a_run_by_the_clock_ends_in_time_with_a_rate_near_zero(
 ) -> None:
     now = count(step=2.5)  # seconds between two looks at the clock
     monkeypatch.setattr("inference.training.run.trainer.time", SimpleNamespace(monotonic=lambda: next(now)))
-    options = replace(OPTIONS, minutes=1, decay=0.5, warmup_steps=4, checkpoint_minutes=math.inf)
+    options = replace(OPTIONS, minutes=3, decay=0.5, warmup_steps=4, checkpoint_minutes=math.inf)
     reports = train(corpus_folder, tmp_path, options)
-    assert len(reports) == 24  # a look for each step
-    assert reports[-1].progress.seconds == 60
+    assert len(reports) == 24  # three looks for each step
+    assert reports[-1].progress.seconds == 180
     assert [report.window for report in reports] == [64] * 12 + [128] * 12
     factors = [report.rate_factor for report in reports]
     assert factors[:4] == [0.125, 0.375, 0.625, 0.875]
