@@ -43,6 +43,19 @@ MIB = 2**20
 CHECKED_STEPS = 10
 PROFILED_STEP = 15
 SPARED_CORES = 2
+EXAMPLES: dict[str, float] = {
+    "fim_rate": 0.9,
+    "efim_rate": 0.5,
+    "spm_rate": 0.2,
+    "fragment_rate": 0.6,
+    "context_fragment_rate": 0.24,
+    "shortest_fragment": 2,
+    "longest_fragment": 64,
+    "snippet_rate": 0.15,
+    "symbol_rate": 0.1,
+    "later_name_rate": 0.2,
+}
+"""The recipe, as `ExampleOptions`: all layouts, short fragments, and loss on prompts too."""
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -205,22 +218,10 @@ class Run:
             "135m": ModelSize(30, 576, 1536, 9, 3, 64, 8192),
             "tiny": ModelSize(2, 64, 128, 2, 1, 32, 4096),
         }
-        examples = ExampleOptions(
-            fim_rate=0.9,
-            efim_rate=0.5,
-            spm_rate=0.2,
-            fragment_rate=0.6,
-            context_fragment_rate=0.24,
-            shortest_fragment=2,
-            longest_fragment=64,
-            snippet_rate=0.15,
-            symbol_rate=0.1,
-            later_name_rate=0.2,
-        )
         return TrainingOptions(
             shape=shapes[given.shape],
             start=None if base is None else str(base),
-            examples=examples,
+            examples=ExampleOptions(**EXAMPLES),  # type: ignore[arg-type]  # whole numbers are characters
             stages=parse_stages(given.stages),
             batch_tokens=given.step_tokens,
             gradient_accumulation_steps=max(1, given.step_tokens // given.micro_tokens),
