@@ -7,7 +7,14 @@ from rich.console import Console
 from typer.core import TyperGroup
 
 from inference.training.commands.corpus import download_packages, make_corpus
-from inference.training.commands.interchange import average, make_base, measure_quantizations, write_gguf_file
+from inference.training.commands.interchange import (
+    average,
+    make_base,
+    measure_quantizations,
+    pack_folder,
+    unpack_folder,
+    write_gguf_file,
+)
 from protocol.errors import BadInput
 
 
@@ -36,3 +43,5 @@ app.command("base")(make_base)
 app.command("average")(average)
 app.command("gguf")(write_gguf_file)
 app.command("quantizations")(measure_quantizations)
+app.command("pack")(pack_folder)
+app.command("unpack")(unpack_folder)

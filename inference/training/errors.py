@@ -4,7 +4,8 @@ TrainingError
 ├── CorpusError        a corpus cannot be built or read
 ├── VocabularyError    a tokenizer is missing, or cannot be learned
 ├── OptionError        a training option is out of range or contradicts another
-└── CheckpointError    a checkpoint cannot be resumed
+├── CheckpointError    a checkpoint cannot be resumed
+└── TransferError      a folder cannot be packed, or restored from its parts
 """
 
 from protocol.errors import BadInput
@@ -28,3 +29,7 @@ class OptionError(TrainingError):
 
 class CheckpointError(TrainingError):
     """A checkpoint does not fit the run that resumes it."""
+
+
+class TransferError(TrainingError):
+    """A folder cannot be packed into parts, or its parts are incomplete or damaged."""

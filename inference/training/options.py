@@ -126,13 +126,13 @@ class Stage:
 class TrainingOptions:
     """One training run.
 
-    `warmup` and `decay` are shares of its `max_steps`, resumes included.
+    `warmup` and `decay` are shares of it, resumes included: of its `max_steps`, or of its `minutes`.
 
     Attributes:
         shape: of a new model.
         start: checkpoint that the run starts from, by name or folder; None starts with a new model.
         lora: trains adapters instead of the checkpoint's own weights.
-        mixed_precision: accelerate's "no", "bf16" or "fp16", over float32 weights; None computes in pure bf16, with
+        mixed_precision: "no", "bf16" or "fp16", over float32 weights; None computes in pure bf16, with
             float32 masters of the weights.
         lr: peak rate of AdamW (embeddings and norms, and matrices without Muon).
         muon_lr: peak rate of Muon (matrices), scaled to match AdamW's update size; None leaves all to AdamW.
@@ -143,6 +143,11 @@ class TrainingOptions:
         quantization: the types that the weights are rounded to in the last part of the run (straight-through); None
             trains all of it in full precision.
         quantized_share: how long that part is.
+        warmup_steps: steps in which the rate grows, instead of `warmup`; 0 for none.
+        minutes: how long the run is, instead of `max_steps`: the rate falls by the clock, and reaches 0 in time.
+        checkpoint_minutes: time between checkpoints; infinite for none, not even at the end.
+        compile: compiles the model: each layer alone on a GPU, and all of it on a CPU.
+        window_processes: processes that make windows; None for what suits the device, 0 for a thread.
     """
 
     shape: ModelSize = field(default_factory=ModelSize)
@@ -162,10 +167,13 @@ class TrainingOptions:
     quantized_share: float = 0.2
     warmup: float = 0.03
     decay: float = 0.3
+    warmup_steps: int = 0
     max_steps: int = 1
+    minutes: float | None = None
     checkpoint_minutes: float = 5.0
     compile: bool = True
     seed: int = 0
+    window_processes: int | None = None
 
     def __post_init__(self) -> None:
         _require(self.max_steps >= 1, "max_steps", self.max_steps, "1 or more")
@@ -175,11 +183,11 @@ class TrainingOptions:
             if self.start is None:
                 most = self.shape.positions
                 _require(stage.window <= most, "window", stage.window, f"at most {most}")
-        for name in ("lr", "muon_lr", "clip", "checkpoint_minutes", "gradient_accumulation_steps"):
+        for name in ("lr", "muon_lr", "clip", "minutes", "checkpoint_minutes", "gradient_accumulation_steps"):
             _require(getattr(self, name) is None or getattr(self, name) > 0, name, getattr(self, name), "more than 0")
         _require(self.lora is None or self.start is not None, "lora", self.lora, "with a checkpoint to start from")
         _require(self.lora is None or self.mixed_precision is not None, "lora", self.lora, "with a mixed precision")
-        if self.mixed_precision == "fp16":  # accelerate scales the loss for one optimizer
+        if self.mixed_precision == "fp16":  # an overflow must keep all weights as they are, not those of one optimizer
             _require(self.muon_lr is None, "muon_lr", self.muon_lr, "none with fp16")
         _require(0 < self.quantized_share <= 1, "quantized_share", self.quantized_share, "more than 0, at most 1")
         if self.quantization is not None:
@@ -191,7 +199,7 @@ class TrainingOptions:
     def recipe(self) -> dict[str, Any]:
         """The options that affect the result of training, by dotted name, as JSON values."""
         free = (
-            "max_steps", "checkpoint_minutes", "compile",
+            "max_steps", "minutes", "checkpoint_minutes", "compile", "window_processes",
             "gradient_accumulation_steps", "gradient_checkpointing",
         )  # fmt: skip
         recipe: dict[str, Any] = {}

@@ -23,6 +23,8 @@ from inference.training.options import (
 
 HEAD_DIM = 64
 SCRATCH_LR, FULL_LR, LORA_LR = 4e-3, 5e-5, 2e-4
+WARMUP_STEPS = 20
+"""With --minutes: the first step may take a good part of a short run, as it compiles the model."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,6 +83,10 @@ class TrainArguments:
     hours: Annotated[
         float | None, typer.Option(min=0.001, help="Stop after so many hours; the same command goes on. [default: no]")
     ] = None
+    minutes: Annotated[
+        float | None,
+        typer.Option(min=0.01, help="Length of the run, instead of epochs: the rate falls to 0 by then. [default: no]"),
+    ] = None
     window: Annotated[int, typer.Option(help="Tokens in a training window.")] = 512
     stages: Annotated[
         str | None, typer.Option(help="Windows of growing length instead of one: WINDOW:SHARE,... of the run.")
@@ -106,6 +112,16 @@ class TrainArguments:
     warmup: Annotated[float, typer.Option(help="Share of the run in which the learning rate grows.")] = (
         TrainingOptions.warmup
     )
+    warmup_steps: Annotated[
+        int | None,
+        typer.Option(min=0, help=f"Steps in which it grows, instead. [default: none; with --minutes {WARMUP_STEPS}]"),
+    ] = None
+    window_processes: Annotated[
+        int | None,
+        typer.Option(
+            min=0, help="Processes that make windows; 0: a thread. [default: a thread; with a GPU, cores - 2]"
+        ),
+    ] = None
     snippet_rate: Annotated[
         float, typer.Option(help="Share of fill-in-the-middle examples with snippets of other files.")
     ] = ExampleOptions.snippet_rate
@@ -121,7 +137,7 @@ class TrainArguments:
     ] = False
     mixed_precision: Annotated[
         Precision | None,
-        typer.Option(help="Mixed precision, as in accelerate. [default: what suits the device]", show_default=False),
+        typer.Option(help="Mixed precision. [default: what suits the device]", show_default=False),
     ] = None
     pure_bf16: Annotated[
         bool, typer.Option("--pure-bf16", help="Compute in bf16 alone, with float32 masters of the weights.")
@@ -154,11 +170,14 @@ class TrainArguments:
             raise OptionError("--lora needs --from MODEL: adapters are trained on a checkpoint")
         if self.lora and self.muon_lr is not None:
             raise OptionError("--muon-lr does not work with --lora: AdamW trains adapters")
+        if self.minutes is not None and self.steps is not None:
+            raise OptionError("--minutes and --steps do not work together: each says how long the run is")
         peak = self.lr or (SCRATCH_LR if self.start is None else LORA_LR if self.lora else FULL_LR)
         stages = (Stage(self.window, 1.0),) if self.stages is None else parse_stages(self.stages)
         masters = self.pure_bf16 or self.quantization
         precision = None if masters else self.mixed_precision or _precision(self.start, self.cpu)
         default_muon_lr = peak if self.start is None and precision != "fp16" else None
+        warmup_steps = 0 if self.minutes is None else WARMUP_STEPS
         return self._training(
             {
                 "context_fragment_rate": self.fragment_rate * ExampleOptions.context_fragment_rate,
@@ -173,6 +192,7 @@ class TrainArguments:
             lr=peak,
             muon_lr=default_muon_lr if self.muon_lr is None else self.muon_lr,
             max_steps=self.steps or 1,
+            warmup_steps=warmup_steps if self.warmup_steps is None else self.warmup_steps,
         )
 
     def _training(self, examples: Mapping[str, Any], **others: Any) -> TrainingOptions:
@@ -204,12 +224,10 @@ def _shape(layers: int, hidden: int) -> ModelSize:
 
 def _precision(start: str | None, cpu: bool) -> Precision | None:
     """The precision that is fast on the device; None from scratch means pure bf16 with master weights."""
-    import torch
-
     from inference.training.hardware import multiplies_bf16
+    from inference.training.run.processes import choose_device
 
-    device = torch.device("cpu") if cpu else torch.accelerator.current_accelerator() or torch.device("cpu")
-    if not multiplies_bf16(device):
+    if not multiplies_bf16(choose_device(cpu=cpu)):
         return "no"
     return None if start is None else "bf16"
 

@@ -75,18 +75,22 @@ def data_lines(data: Data, tokens_per_byte: float) -> list[str]:
     return lines
 
 
-def plan_lines(options: TrainingOptions, learning: int, parameters: int, epochs: float, seconds: float) -> list[str]:
-    """Lines with the plan of the run and its expected duration."""
+def plan_lines(
+    options: TrainingOptions, learning: int, parameters: int, epochs: float, seconds: float | None
+) -> list[str]:
+    """Lines with the plan of the run and its duration; `seconds` are those of a step, None for a run by the clock."""
     window = options.stages[0].window
     later = "".join(f", then of {stage.window:,}" for stage in options.stages[1:])
     what = f"{parameters / 1e6:,.1f}M parameters"
     if learning != parameters:
         what += f", of which {learning / 1e6:,.2f}M learn (LoRA)"
-    return [
-        f"Model: {what}, from {options.start or 'scratch'}.",
-        f"{options.max_steps:,} steps of {options.batch_tokens // window} windows of {window:,} tokens{later}, "
-        f"{epochs:.1f} epochs; {seconds:.2g} s a step, {_duration(seconds * options.max_steps)} in all.",
-    ]
+    steps = f"steps of {options.batch_tokens // window} windows of {window:,} tokens{later}"
+    if seconds is None:
+        plan = f"{steps[0].upper()}{steps[1:]}, for {options.minutes:g} minutes."
+    else:
+        length = f"{seconds:.2g} s a step, {_duration(seconds * options.max_steps)} in all"
+        plan = f"{options.max_steps:,} {steps}, {epochs:.1f} epochs; {length}."
+    return [f"Model: {what}, from {options.start or 'scratch'}.", plan]
 
 
 def losses_lines(step: int, losses: Sequence[FormatLoss]) -> list[str]:

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from accelerate import Accelerator  # type: ignore[import-untyped]
 from rich.console import Console
 
 from inference.checkpoints.checkpoint import find_checkpoint
@@ -24,7 +23,7 @@ from inference.training.options import TrainingOptions
 from inference.training.publishing.publish import publish
 from inference.training.run.checkpoints import RunFolder
 from inference.training.run.format_losses import format_losses
-from inference.training.run.processes import is_launched, join_processes, launch
+from inference.training.run.processes import Processes, is_launched, join_processes, launch
 from inference.training.run.progress import ProgressDisplay
 from inference.training.run.trainer import StepReport, Trainer
 from midfill.train.arguments import TrainArguments
@@ -56,37 +55,36 @@ def train(request: Request, console: Console) -> bool:
     if not is_launched() and request.arguments.processes > 1:
         prepare_data(request.output, request.data)  # reports bad data before launching processes
         launch(request.arguments.processes)
-    accelerator = join_processes(request.training.mixed_precision, cpu=request.arguments.cpu)
-    run = _Run(request, accelerator, Console(quiet=True) if not accelerator.is_main_process else console)
+    processes = join_processes(request.training.mixed_precision, cpu=request.arguments.cpu)
+    run = _Run(request, processes, Console(quiet=True) if not processes.is_main else console)
     try:
         finished = run.train()
-        if finished and accelerator.is_main_process:
+        if finished and processes.is_main:
             run.export()
     except torch.OutOfMemoryError as error:
         raise OptionError(
             "out of memory on the device: try more --gradient-accumulation-steps, --gradient-checkpointing, a"
             f" smaller --window, or --lora ({error})"
         ) from error
-    accelerator.end_training()
+    processes.leave()
     return finished
 
 
 class _Run:
     """One process of a training."""
 
-    def __init__(self, request: Request, accelerator: Accelerator, console: Console) -> None:
-        self._request, self._accelerator, self._console = request, accelerator, console
+    def __init__(self, request: Request, processes: Processes, console: Console) -> None:
+        self._request, self._processes, self._console = request, processes, console
         self._folder = RunFolder(request.output)
-        if accelerator.is_main_process:
+        if processes.is_main:
             prepare_data(request.output, request.data)
-        accelerator.wait_for_everyone()
+        processes.wait()
         self._data = open_data(request.output, request.data)
         self._options, self._epochs = _with_steps(request, self._data)
-        if accelerator.is_main_process:
+        if processes.is_main:
             self._folder.claim(self._data.folder, self._options, change_recipe=request.arguments.change_recipe)
-        accelerator.wait_for_everyone()
-        corpus = Corpus(self._data.folder, "train")
-        self._trainer = Trainer(self._folder, corpus, self._data.vocabulary, self._options, accelerator)
+        processes.wait()
+        self._trainer = Trainer(self._folder, self._data.folder, self._data.vocabulary, self._options, processes)
         self._measured_at = time.monotonic()
 
     def train(self) -> bool:
@@ -95,7 +93,7 @@ class _Run:
             self._console.print(line, highlight=False, soft_wrap=True)
         if self._trainer.progress.step == 0:
             self._measure(self._trainer.progress)
-            self._accelerator.wait_for_everyone()
+            self._processes.wait()
         else:
             self._console.print(f"Continuing after step {self._trainer.progress.step:,}.")
         self._tell_plan()
@@ -145,14 +143,15 @@ class _Run:
     def _tell_plan(self) -> None:
         parameters = list(self._trainer.model.parameters())
         learning = sum(parameter.numel() for parameter in parameters if parameter.requires_grad)
-        seconds = self._trainer.seconds_per_step()
+        # By the clock, an estimate would only take its time.
+        seconds = self._trainer.seconds_per_step() if self._options.minutes is None else None
         total = sum(parameter.numel() for parameter in parameters)
         for line in plan_lines(self._options, learning, total, self._epochs, seconds):
             self._console.print(line, highlight=False, soft_wrap=True)
 
     def _measure(self, progress: TrainingProgress) -> None:
         """Log the held-out losses, in the main process."""
-        if not self._accelerator.is_main_process:
+        if not self._processes.is_main:
             return
         options = self._options
         window = min(options.stages[0].window, MAX_EVALUATION_WINDOW)
@@ -178,7 +177,7 @@ class _Run:
         return losses[0], losses[-1]
 
     def _log(self, record: dict[str, Any]) -> None:
-        if self._accelerator.is_main_process:
+        if self._processes.is_main:
             self._folder.append_log(record)
 
 
@@ -193,8 +192,10 @@ def _check_window(options: TrainingOptions) -> None:
 
 
 def _with_steps(request: Request, data: Data) -> tuple[TrainingOptions, float]:
-    """The options with the number of steps, and how many epochs those are."""
+    """The options with the number of steps, and how many epochs those are; none of both by the clock."""
     options = request.training
+    if options.minutes is not None:
+        return options, 0.0
     window = options.stages[0].window
     windows = Windows(
         Corpus(data.folder, "train"), data.vocabulary, options.examples, length=window, seed=options.seed

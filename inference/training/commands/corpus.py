@@ -21,10 +21,11 @@ from inference.training.corpus.environments import (
 )
 from inference.training.corpus.languages import family_of
 from inference.training.corpus.npm_packages import npm_package
-from inference.training.corpus.package_lists import REGISTRIES, read_list
+from inference.training.corpus.package_lists import LISTS, REGISTRIES, read_list
 from inference.training.errors import CorpusError
 
 MAX_NAMED = 10
+LISTS_HELP = "Folder with the lists of packages, pypi.txt, npm.txt and debian.txt. [default: of the bundled model]"
 
 
 def download_packages(
@@ -32,6 +33,7 @@ def download_packages(
     allow_missing: Annotated[
         bool, typer.Option("--allow-missing", help="Go on without packages that can no longer be had.")
     ] = False,
+    lists: Annotated[Path, typer.Option(help=LISTS_HELP, show_default=False)] = LISTS,
 ) -> None:
     """Download the pinned packages of PyPI, npm and Debian (inference/training/packages), and unpack their source.
 
@@ -39,7 +41,8 @@ def download_packages(
     """
     console = Console()
     for registry in REGISTRIES:
-        pinned = read_list(registry)
+        if not (pinned := read_list(registry, lists)):
+            continue
         download(registry, pinned, downloads / registry)
         missing = unpack(registry, pinned, downloads / registry, downloads / "unpacked" / registry)
         console.print(f"{registry}: {len(pinned) - len(missing)} of {len(pinned)} packages", highlight=False)
@@ -53,6 +56,7 @@ def make_corpus(
     downloads: Annotated[
         Path | None, typer.Option(help="Collect what `download` put into this folder, instead of environments.")
     ] = None,
+    lists: Annotated[Path, typer.Option(help=LISTS_HELP, show_default=False)] = LISTS,
     environment: Annotated[
         list[Path] | None, typer.Option(help="A site-packages folder; repeatable. Default: this interpreter's.")
     ] = None,
@@ -76,7 +80,7 @@ def make_corpus(
     packages: list[Package] = [standard_library()] if standard else []
     held_out: list[str] = [canonicalize_name(name) for name in hold_out or ()]
     if downloads is not None:
-        found, marked = _downloaded(downloads)
+        found, marked = _downloaded(downloads, lists)
         packages += found
         held_out += marked
     for folder in environment or (() if downloads is not None else default_environments()):
@@ -87,17 +91,18 @@ def make_corpus(
     _print_manifest(Console(), corpus, manifest)
 
 
-def _downloaded(downloads: Path) -> tuple[list[Package], list[str]]:
+def _downloaded(downloads: Path, lists: Path) -> tuple[list[Package], list[str]]:
     """The unpacked packages, and the names of those to hold out."""
     if not (downloads / "unpacked").is_dir():
         raise CorpusError(f"no downloaded packages in {downloads}: run `python -m inference.training download` first")
     unpacked = {registry: downloads / "unpacked" / registry for registry in REGISTRIES}
-    npm = [pinned for pinned in read_list("npm") if (folder_of(unpacked["npm"], pinned) / "package.json").is_file()]
-    debian = [pinned for pinned in read_list("debian") if folder_of(unpacked["debian"], pinned).is_dir()]
-    packages = list(installed_packages(unpacked["pypi"]))
+    pypi, npm, debian = (read_list(registry, lists) for registry in REGISTRIES)
+    npm = tuple(pinned for pinned in npm if (folder_of(unpacked["npm"], pinned) / "package.json").is_file())
+    debian = tuple(pinned for pinned in debian if folder_of(unpacked["debian"], pinned).is_dir())
+    packages = list(installed_packages(unpacked["pypi"])) if unpacked["pypi"].is_dir() else []
     packages += [npm_package(folder_of(unpacked["npm"], pinned)) for pinned in npm]
     packages += [debian_package(folder_of(unpacked["debian"], pinned), pinned) for pinned in debian]
-    held_out: list[str] = [canonicalize_name(pinned.name) for pinned in read_list("pypi") if pinned.held_out]
+    held_out: list[str] = [canonicalize_name(pinned.name) for pinned in pypi if pinned.held_out]
     held_out += [f"npm/{pinned.name}" for pinned in npm if pinned.held_out]
     held_out += [f"debian/{pinned.name}" for pinned in debian if pinned.held_out]
     return packages, held_out

@@ -1,6 +1,7 @@
 """Owns the commands that convert models: `base` and `gguf` read and write GGUF files, `average` merges folders.
 
-`quantizations` measures what the types of a GGUF file cost.
+`pack` and `unpack` take models and corpora through transfers of limited size; `quantizations` measures what the types
+of a GGUF file cost.
 """
 
 import logging
@@ -109,3 +110,29 @@ def measure_quantizations(
         measured = (f"{loss.whole:.4f} / {loss.fragments:.4f}" for loss in row.losses)
         table.add_row(*named, f"{row.num_bytes / 1e6:.1f}", *measured)
     Console(width=180).print(table)
+
+
+def pack_folder(
+    folder: Annotated[Path, typer.Argument(help="The folder: a model, a corpus, or any other.")],
+    parts: Annotated[Path, typer.Argument(help="An empty folder for the parts and their index.")],
+    part_mib: Annotated[float, typer.Option(min=0.001, help="The most MiB of a part.")] = 16.0,
+) -> None:
+    """Pack a folder into parts of limited size, with checksums: weights by their bytes, all else as text."""
+    from inference.training.interchange.parts import INDEX, pack
+
+    index = pack(folder, parts, int(part_mib * 2**20))
+    before = sum(file.bytes for file in index.files)
+    after = sum(part.bytes for part in index.parts) + (parts / INDEX).stat().st_size
+    told = f"{len(index.files)} files, {before:,} bytes: {len(index.parts)} parts, {after:,} bytes"
+    Console().print(f"{told} ({after / max(1, before):.1%})", soft_wrap=True, highlight=False)
+
+
+def unpack_folder(
+    parts: Annotated[Path, typer.Argument(help="A folder with all parts and their index.")],
+    folder: Annotated[Path, typer.Argument(help="The folder to restore.")],
+) -> None:
+    """Restore a folder from its parts; each file is checked."""
+    from inference.training.interchange.parts import unpack
+
+    index = unpack(parts, folder)
+    Console().print(f"{len(index.files)} files in {folder}", soft_wrap=True, highlight=False)

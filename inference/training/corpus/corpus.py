@@ -4,6 +4,7 @@ import json
 import shutil
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -63,14 +64,16 @@ class Corpus:
         """
         try:
             self.boundaries: NDArray[np.int64] = np.load(folder / f"{split}.npy")
-            self._bytes = np.memmap(folder / f"{split}.bin", dtype=np.uint8, mode="r")
+            # As a plain array on the map: slices of np.memmap are slow to make.
+            self.bytes = np.asarray(np.memmap(folder / f"{split}.bin", dtype=np.uint8, mode="r"))
             origins: list[list[str]] = json.loads((folder / f"{split}.json").read_text(encoding="utf-8"))
         except (FileNotFoundError, ValueError) as error:
             raise CorpusError(f"no usable {split} corpus in {folder}: {error}") from error
-        if len(self._bytes) != self.boundaries[-1]:
-            raise CorpusError(f"{folder / f'{split}.bin'} has {len(self._bytes)} bytes, not {self.boundaries[-1]}")
+        if len(self.bytes) != self.boundaries[-1]:
+            raise CorpusError(f"{folder / f'{split}.bin'} has {len(self.bytes)} bytes, not {self.boundaries[-1]}")
         if len(origins) != len(self.boundaries) - 1:
             raise CorpusError(f"{folder / f'{split}.json'} names {len(origins)} files, not {len(self.boundaries) - 1}")
+        self.folder, self.split = folder, split
         self.paths = tuple(path for _, path in origins)
         packages: dict[str, tuple[int, int]] = {}
         for index, (package, _) in enumerate(origins):
@@ -94,17 +97,27 @@ class Corpus:
     def lines_between(self, index: int, start: int, end: int) -> str:
         """The lines of a document that begin in `[start, end)`, counted in bytes from its beginning."""
         first, last = int(self.boundaries[index]), int(self.boundaries[index + 1])
-        begin, stop = self._line_start(first, first + start), self._line_start(first, min(first + end, last))
-        return self._bytes[begin:stop].tobytes().decode()
+        wanted = (first + start, min(first + end, last))
+        begin, stop = np.searchsorted(self.line_starts, wanted).tolist()
+        return self.text_between(int(self.line_starts[begin]), int(self.line_starts[stop]))
 
-    def _line_start(self, document_start: int, position: int) -> int:
-        """The first line start at or after `position`, which is at most the document's end."""
-        if position == document_start:
-            return position
-        # A newline byte is never part of a longer UTF-8 sequence, so slices at line starts always decode.
-        while self._bytes[position - 1] != ord("\n"):
-            position += 1
-        return position
+    def lines(self, index: int) -> range:
+        """The lines of a document, as indices into `line_starts`."""
+        first, last = np.searchsorted(self.line_starts, self.boundaries[index : index + 2]).tolist()
+        return range(first, last)
+
+    @cached_property
+    def line_starts(self) -> NDArray[np.int64]:
+        """Where each line of the split begins, in bytes, and where the last ends: [lines + 1].
+
+        Every document begins a line, as each ends in a newline. A newline byte is never part of a longer UTF-8
+        sequence, so that text between line starts always decodes.
+        """
+        return np.concatenate(([0], np.flatnonzero(self.bytes == ord("\n")) + 1))
+
+    def text_between(self, start: int, end: int) -> str:
+        """The text between two places of `line_starts`."""
+        return self.bytes[start:end].tobytes().decode()
 
 
 def read_manifest(folder: Path) -> Manifest:

@@ -1,6 +1,7 @@
 """Cuts a text into a training example: chooses the anchor, the cursor and the fragments."""
 
 import math
+import re
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,7 +18,9 @@ from protocol.messages import Snippet
 MAX_MIDDLE_LINES = 30
 MAX_LINE_INCREMENT = 300
 MAX_INCREMENT = 1200
-_LONGEST_WORD = 64  # characters behind a cut that can change the tokens before it
+_REST_OF_WORD = re.compile(r"\s*\S*\s*\S?")  # behind a cut: what can change the tokens before it
+_LONGEST_WORD = 64
+_LAST_WORD = re.compile(r"(?<=\S) \S+\s*\Z|(?<=\S) \s*\Z")
 
 Order = Literal["psm", "spm"]
 Layout = Literal["psm", "spm", "efim"]
@@ -51,7 +54,6 @@ class FimExample:
     middle: tuple[str, ...]
     suffix: tuple[str, ...]
     order: Order = "psm"
-    snippets: tuple[Snippet, ...] = ()
 
     @property
     def text(self) -> str:
@@ -120,18 +122,33 @@ def encode_fragments(fragments: Sequence[str], vocabulary: Vocabulary) -> Tokens
     learned: list[bool] = []
     for fragment, end in zip(fragments, accumulate(map(len, fragments)), strict=True):
         own = vocabulary.encode(fragment)
-        following = text[end : end + _LONGEST_WORD]
-        uncut = vocabulary.encode(fragment + following) if following else own
-        same = sum(takewhile(bool, map(eq, own, uncut)))
+        cut = _cut_tokens(fragment, text, end, own, vocabulary) if end < len(text) else 0
         ids += own
-        learned += [True] * same + [False] * (len(own) - same)
+        learned += [True] * (len(own) - cut) + [False] * cut
     return Tokens(ids, learned)
+
+
+def _cut_tokens(fragment: str, text: str, end: int, own: list[int], vocabulary: Vocabulary) -> int:
+    """How many of the last tokens of `fragment`, which are `own`, the text behind its `end` would change.
+
+    Only the last word before the cut and the first behind it are tokenized again: a space behind other text always
+    begins a token.
+    """
+    found = _LAST_WORD.search(fragment, max(0, len(fragment) - _LONGEST_WORD))
+    last = own
+    if found:
+        last = vocabulary.encode(found[0])
+        if own[len(own) - len(last) :] != last:
+            found, last = None, own
+    rest = _REST_OF_WORD.match(text, end, end + _LONGEST_WORD)
+    assert rest is not None
+    uncut = vocabulary.encode((found[0] if found else fragment) + rest[0])
+    return len(last) - sum(1 for _ in takewhile(bool, map(eq, last, uncut)))
 
 
 def lay_out(example: FimExample, vocabulary: Vocabulary) -> tuple[Tokens, Tokens]:
     """The tokens of the prompt, and those of the middle with the marker that ends it.
 
-    Snippets come first, as `inference.text.prompts` lays them out for the model that serves.
     PSM is `<PRE> prefix <SUF> suffix <MID> middle`; SPM is `<SUF> suffix <PRE> prefix <MID> middle` (Bavarian et al.,
     arXiv 2207.14255, section 3). Families that support only one order use it for all examples.
     """
@@ -142,9 +159,15 @@ def lay_out(example: FimExample, vocabulary: Vocabulary) -> tuple[Tokens, Tokens
     )
     prefix, suffix = _marker(markers.prefix) + prefix, _marker(markers.suffix) + suffix
     sides = suffix + prefix if fim.suffix_first or example.order == "spm" else prefix + suffix
-    context = [token for snippet in example.snippets for token in encode_snippet(snippet, vocabulary)]
-    prompt = _marker(markers.begin) + Tokens.all_learned(context) + sides + _marker(markers.middle)
+    prompt = _marker(markers.begin) + sides + _marker(markers.middle)
     return prompt, middle + _marker(markers.end_of_text)
+
+
+def with_context(prompt: Tokens, context: list[int], vocabulary: Vocabulary) -> Tokens:
+    """A prompt with the tokens of snippets in front, as `inference.text.prompts` lays it out where a model serves."""
+    begin = _marker(vocabulary.markers.begin)
+    rest = Tokens(prompt.ids[len(begin.ids) :], prompt.learned[len(begin.ids) :])
+    return begin + Tokens.all_learned(context) + rest
 
 
 def _marker(marker: int | None) -> Tokens:

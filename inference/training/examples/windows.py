@@ -1,16 +1,12 @@
 """Produces training windows, each a pure function of the seed and its index."""
 
 from collections.abc import Iterator
-from dataclasses import replace
 from functools import lru_cache
 from random import Random
 from typing import NamedTuple
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
-from torch.utils.data import Dataset
 
 from inference.training.corpus.corpus import Corpus
 from inference.training.corpus.vocabulary import Vocabulary
@@ -21,6 +17,7 @@ from inference.training.examples.examples import (
     encode_snippet,
     lay_out,
     random_fragments,
+    with_context,
 )
 from inference.training.examples.snippets import SnippetPicker, SymbolUse
 from inference.training.options import ExampleOptions
@@ -36,31 +33,27 @@ _NOTHING = Tokens([], [])
 
 
 class Window(NamedTuple):
-    """Packed examples, each field [T], in a batch [B, T].
+    """Packed examples, each field [T], or [B, T] for several windows.
 
     Attributes:
-        ids: the tokens, int64.
+        ids: the tokens, uint32.
         learned: whether the loss counts the prediction of each, bool.
-        positions: of each in its example, int64. Examples do not see each other, as prompts of requests do not.
+        begins: whether each is the first of an example, bool. Examples do not see each other, as requests do not.
     """
 
-    ids: Tensor
-    learned: Tensor
-    positions: Tensor
-
-    @classmethod
-    def of_rows(cls, ids: Tensor, learned: Tensor) -> "Window":
-        """A batch with an example in each row; ids, learned: [B, T]."""
-        return cls(ids, learned, torch.arange(ids.shape[1], device=ids.device).expand_as(ids))
+    ids: NDArray[np.uint32]
+    learned: NDArray[np.bool_]
+    begins: NDArray[np.bool_]
 
 
-class Windows(Dataset[Window]):
+class Windows:
     """Windows of exactly `length` tokens, packed from whole examples.
 
     An epoch divides the corpus, with its documents in random order, into slots of about one window of text, and visits
     the slots in random order. Each slot's lines become examples. Examples of random lines fill the rest of the window,
     and left-to-right text what is too short for one.
-    Since windows are pure functions of `(seed, length, index)`, a resume needs only their count.
+    Since windows are pure functions of `(seed, length, index)`, a resume needs only their count, and any process can
+    make any of them.
     """
 
     def __init__(
@@ -72,6 +65,7 @@ class Windows(Dataset[Window]):
         self._options = options
         self._length = length
         self._seed = seed
+        self.vocabulary_size = vocabulary.size
         self._slot_bytes = round(length * bytes_per_token(corpus, vocabulary))
         self.windows_per_epoch = max(1, corpus.num_bytes // self._slot_bytes)
         self._epoch_order = lru_cache(maxsize=2)(self._shuffle_epoch)
@@ -93,7 +87,7 @@ class Windows(Dataset[Window]):
         while (room := self._length - len(packed.ids)) > 0:
             _, text = self._random_text(room * MAX_BYTES_PER_TOKEN, rng)
             packed.add(_NOTHING, self._encode_left_to_right(text, room, rng))
-        return Window(*map(torch.tensor, (packed.ids, packed.learned, packed.positions)))
+        return packed.window()
 
     def _random_text(self, size: int, rng: Random) -> tuple[int, str]:
         """A random document, and lines from a random position of it: about `size` bytes unless the document ends."""
@@ -134,12 +128,14 @@ class Windows(Dataset[Window]):
             snippets = self._picker.with_definition(document, text, use, max_chars, rng)
         elif rng.random() < self._options.snippet_rate:
             snippets = self._picker.pick(document, text, max_chars, rng)
-        room -= sum(len(encode_snippet(snippet, self._vocabulary)) for snippet in snippets)
+        context = [token for snippet in snippets for token in encode_snippet(snippet, self._vocabulary)]
+        room -= len(context)
         while len(text) >= MIN_PIECE_CHARS:
             example = cut_example(text, self._options, rng, None if use is None else len(text) - use.from_end)
-            size = sum(len(part.ids) for part in lay_out(example, self._vocabulary))
+            prompt, middle = lay_out(example, self._vocabulary)
+            size = len(prompt.ids) + len(middle.ids)
             if size <= room:
-                return lay_out(replace(example, snippets=snippets), self._vocabulary)
+                return with_context(prompt, context, self._vocabulary), middle
             excess = 2 * (size - room)
             text = text[text.find("\n", excess) + 1 :] if "\n" in text[excess:] else ""
             if use is not None and use.from_end > len(text):
@@ -161,8 +157,8 @@ class _Packed:
 
     def __init__(self, prompt_loss: bool) -> None:
         self.ids: list[int] = []
-        self.learned: list[bool] = []
-        self.positions: list[int] = []
+        self._learned: list[bool] = []
+        self._begins: list[int] = []
         self._prompt_loss = prompt_loss
 
     def add(self, prompt: Tokens, text: Tokens) -> None:
@@ -171,10 +167,17 @@ class _Packed:
         It never counts the first token.
         """
         ids = prompt.ids + text.ids
+        if not ids:
+            return
         learned = [self._prompt_loss and each for each in prompt.learned] + text.learned
+        self._begins.append(len(self.ids))
         self.ids += ids
-        self.learned += [False, *learned[1:]] if ids else []
-        self.positions += range(len(ids))
+        self._learned += [False, *learned[1:]]
+
+    def window(self) -> Window:
+        begins = np.zeros(len(self.ids), dtype=np.bool_)
+        begins[self._begins] = True
+        return Window(np.array(self.ids, dtype=np.uint32), np.array(self._learned, dtype=np.bool_), begins)
 
 
 def _pieces(text: str, rate: float, rng: Random) -> Iterator[str]:

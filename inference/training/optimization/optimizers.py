@@ -1,7 +1,7 @@
 """Updates the weights: float32 masters of bf16 weights, Muon for matrices, AdamW for the rest."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
@@ -31,6 +31,13 @@ class Trained(Protocol):
         """Round what is written back from now on, if there is a quantization."""
         return
 
+    @torch.no_grad()
+    def load(self, weights: Mapping[str, Tensor]) -> None:
+        """Take over the values of all parameters, as of a checkpoint."""
+        for name, parameter in self.named.items():
+            parameter.copy_(weights[name])
+        self.write_back()
+
     def restore(self, model: nn.Module) -> None:  # noqa: ARG002
         """Make the parameters themselves the model's, in float32."""
         return
@@ -54,23 +61,29 @@ class MasterWeights(Trained):
 
         The gradients at the rounded weights update the masters (straight-through).
         """
-        self._weights = list(model.parameters())
+        self._weights: list[Tensor] = list(model.parameters())
         self._quantization = quantization
         self._rounds = False
         self.named = {name: nn.Parameter(weight.detach().float().clone()) for name, weight in model.named_parameters()}
 
     @torch.no_grad()
     def take_gradients(self) -> None:
-        for weight, master in zip(self._weights, self.named.values(), strict=True):
-            if weight.grad is not None:
-                gradient = weight.grad.float()
-                master.grad = gradient if master.grad is None else master.grad + gradient
-                weight.grad = None
+        having = [pair for pair in zip(self._weights, self.named.values(), strict=True) if pair[0].grad is not None]
+        taken: dict[nn.Parameter, Tensor] = {}
+        for weight, master in having:
+            assert weight.grad is not None
+            taken[master], weight.grad = weight.grad.float(), None
+        added = [master for master in taken if master.grad is not None]
+        if added:
+            torch._foreach_add_([master.grad for master in added], [taken[master] for master in added])  # type: ignore[misc]
+        for master, gradient in taken.items():
+            if master.grad is None:
+                master.grad = gradient
 
     @torch.no_grad()
     def write_back(self) -> None:
-        for weight, (name, master) in zip(self._weights, self.named.items(), strict=True):
-            weight.copy_(self._rounded(name, master))
+        rounded = [self._rounded(name, master) for name, master in self.named.items()]
+        torch._foreach_copy_(self._weights, rounded)
 
     def begin_rounding(self) -> None:
         if not self._rounds and self._quantization is not None:
@@ -86,15 +99,6 @@ class MasterWeights(Trained):
     def _rounded(self, name: str, master: Tensor) -> Tensor:
         kind = kind_of(name, master, self._quantization) if self._rounds and self._quantization else None
         return master if kind is None else round_trip(master, kind)
-
-    def state_dict(self) -> dict[str, Any]:
-        return {name: master.detach() for name, master in self.named.items()}
-
-    @torch.no_grad()
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        for name, master in self.named.items():
-            master.copy_(state[name])
-        self.write_back()
 
 
 def build_optimizers(parameters: Mapping[str, nn.Parameter], options: TrainingOptions) -> list[Optimizer]:

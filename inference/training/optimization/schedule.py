@@ -11,7 +11,7 @@ class TrainingProgress:
     """The progress of a run, over all its resumes.
 
     Attributes:
-        seconds: wall-clock time spent training.
+        seconds: wall-clock time spent in the training loop, with all that it waits for.
         windows: number of consumed windows by their length: the position in the data, whatever the stages are.
     """
 
@@ -22,14 +22,21 @@ class TrainingProgress:
 
     def share(self, options: TrainingOptions) -> float:
         """The completed share of the run, 0 to 1."""
-        return min(1.0, self.step / options.max_steps)
+        done = self.step / options.max_steps if options.minutes is None else self.seconds / (60 * options.minutes)
+        return min(1.0, done)
 
 
-def rate_factor(share: float, *, warmup: float, decay: float) -> float:
-    """Warmup-stable-decay: linear from 0, constant, linear to 0 (arXiv 2404.06395, section 4)."""
-    if share < warmup:
-        return share / warmup
-    return min(1.0, (1 - share) / decay) if decay else 1.0
+def rate_factor(share: float, step: int, options: TrainingOptions) -> float:
+    """Warmup-stable-decay: linear from 0, constant, linear to 0 (arXiv 2404.06395, section 4).
+
+    share: of the run, in the middle of a step; step: how many were made before it.
+    """
+    warm = 1.0
+    if options.warmup_steps:
+        warm = (step + 0.5) / options.warmup_steps
+    elif share < options.warmup:
+        warm = share / options.warmup
+    return min(1.0, warm, (1 - share) / options.decay if options.decay else 1.0)
 
 
 def stage_at(share: float, stages: Sequence[Stage]) -> int:

@@ -26,6 +26,7 @@ from inference.training.examples.windows import Window, Windows
 from inference.training.hardware import multiplies_bf16
 from inference.training.optimization.rounding import GROUP, LEVELS, best_grid, kind_of
 from inference.training.options import ExampleOptions, Quantization
+from inference.training.run.batches import Batch
 
 DAMPING = 0.01
 """Share of the mean of the Hessian's diagonal that is added to it, so that it has an inverse."""
@@ -141,7 +142,8 @@ def _input_of(layer: nn.Module, model: nn.Module, window: Window) -> _LayerInput
 
     hook = layer.register_forward_pre_hook(catch, with_kwargs=True)
     try:
-        model(input_ids=window.ids[None], position_ids=window.positions[None], use_cache=False)
+        batch = Batch.of(Window(*(field[None] for field in window)))
+        model(input_ids=batch.ids, position_ids=batch.positions, use_cache=False)
     except _Caught as caught:
         return caught.given
     finally:

@@ -9,14 +9,16 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from accelerate import Accelerator  # type: ignore[import-untyped]
-from torch import Tensor, nn
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
 
 from inference.training.errors import CheckpointError
 from inference.training.optimization.schedule import TrainingProgress
 from inference.training.options import TrainingOptions
 
 KEPT = 2
+WEIGHTS, OPTIMIZERS = "weights.safetensors", "optimizers.pt"
 _COPIED = ("manifest.json", "tokenizer.json")
 
 
@@ -35,11 +37,20 @@ class Recipe:
 
 
 @dataclass(frozen=True)
+class State:
+    """What a run goes on from: the weights that learn, by name in float32, and the states of what updates them."""
+
+    weights: dict[str, Tensor]
+    optimizers: list[dict[str, Any]]
+    scaler: dict[str, Any]
+
+
+@dataclass(frozen=True)
 class RunFolder:
     """The files of one run.
 
-    A checkpoint is a folder `step-NNNNNNNN` of accelerate's state and `progress.json`. It is written under another name
-    and renamed when complete, so that a killed process leaves the previous one.
+    A checkpoint is a folder `step-NNNNNNNN` of weights, optimizers and `progress.json`. It is written under another
+    name and renamed when complete, so that a killed process leaves the previous one.
     """
 
     root: Path
@@ -56,11 +67,13 @@ class RunFolder:
         """The newest complete checkpoint."""
         return max(self.root.glob("step-" + "[0-9]" * 8), default=None)
 
-    def save(self, accelerator: Accelerator, progress: TrainingProgress) -> Path:
+    def save(self, state: State, progress: TrainingProgress) -> Path:
         """Write a checkpoint and remove all but the newest ones."""
         partial, final = self.root / "partial", self.root / f"step-{progress.step:08d}"
         shutil.rmtree(partial, ignore_errors=True)
-        accelerator.save_state(str(partial))
+        partial.mkdir()
+        save_file({name: weights.contiguous() for name, weights in state.weights.items()}, partial / WEIGHTS)
+        torch.save([state.optimizers, state.scaler], partial / OPTIMIZERS)
         (partial / "progress.json").write_text(json.dumps(asdict(progress)))
         _sync(partial)
         if final.exists():
@@ -70,16 +83,21 @@ class RunFolder:
             shutil.rmtree(old)
         return final
 
-    def resume(self, accelerator: Accelerator, *, partial: bool = False) -> TrainingProgress | None:
-        """Load the newest checkpoint and return its progress; None without a checkpoint.
+    def resume(self, device: torch.device) -> tuple[State, TrainingProgress] | None:
+        """What the newest checkpoint has; None without a checkpoint.
 
-        A `partial` checkpoint has only the trainable weights of the model.
+        Raises:
+            CheckpointError: another version of midfill wrote it.
         """
         checkpoint = self.latest()
         if checkpoint is None:
             return None
-        accelerator.load_state(str(checkpoint), strict=not partial)
-        return read_progress(checkpoint)
+        try:
+            weights = load_file(checkpoint / WEIGHTS, device=str(device))
+            optimizers, scaler = torch.load(checkpoint / OPTIMIZERS, map_location=device, weights_only=True)
+        except FileNotFoundError as error:
+            raise CheckpointError(f"{checkpoint} is of another version of midfill: {error}") from error
+        return State(weights, optimizers, scaler), read_progress(checkpoint)
 
     def claim(self, corpus: Path, options: TrainingOptions, *, change_recipe: bool = False) -> None:
         """Claim the folder for this run: save the recipe, and copy the corpus's identity.
@@ -124,13 +142,6 @@ class RunFolder:
         for line in self.log.read_text().splitlines():
             with suppress(ValueError):
                 yield json.loads(line)
-
-
-def leave_out_frozen(models: list[nn.Module], states: list[dict[str, Tensor]], _: str) -> None:
-    """Remove frozen weights from the states that accelerate saves; a save hook of accelerate."""
-    for index, model in enumerate(models):
-        learning = {name for name, parameter in model.named_parameters() if parameter.requires_grad}
-        states[index] = {name: tensor for name, tensor in states[index].items() if name in learning}
 
 
 def read_progress(checkpoint: Path) -> TrainingProgress:

@@ -17,6 +17,7 @@ from inference.training.options import ExampleOptions
 from inference.training.run.evaluation import (
     MeanMiddle,
     Middle,
+    Shape,
     mean_of,
     measure_middles,
     measure_texts,
@@ -40,6 +41,7 @@ class FormatLoss:
         fragments: the same with the middle in two fragments, split at the cursor (EFIM) or anywhere (PSM, SPM).
         ends: share of middles, in fragments, at whose end the end token is the most probable.
         early: share of them where it is the most probable at an earlier place.
+        exact: share of them whose every token is the most probable one, the end included.
     """
 
     layout: str
@@ -47,6 +49,7 @@ class FormatLoss:
     fragments: float
     ends: float
     early: float
+    exact: float
 
 
 class _Text(NamedTuple):
@@ -65,9 +68,10 @@ def format_losses(
     """
     was_training = model.training
     torch.nn.Module.eval(model)
+    shape = Shape(batch, window)
     texts = _texts(corpus, samples, window)
-    measured = {layout: _measure(model, [one.text for one in texts], layout, vocabulary, batch) for layout in LAYOUTS}
-    plain = _measure_plain(model, [one.text for one in texts], vocabulary, batch)
+    measured = {layout: _measure(model, [one.text for one in texts], layout, vocabulary, shape) for layout in LAYOUTS}
+    plain = _measure_plain(model, [one.text for one in texts], vocabulary, shape)
     torch.nn.Module.train(model, was_training)
     losses = [_loss(layout, whole, fragments) for layout, (whole, fragments) in measured.items()]
     by_family: dict[Family, tuple[list[Middle], list[Middle]]] = defaultdict(lambda: ([], []))
@@ -81,13 +85,13 @@ def format_losses(
 
 
 def _measure_plain(
-    model: torch.nn.Module, texts: Sequence[str], vocabulary: Vocabulary, batch: int
+    model: torch.nn.Module, texts: Sequence[str], vocabulary: Vocabulary, shape: Shape
 ) -> tuple[list[Middle], list[Middle]]:
     """Every text left to right, whole and in fragments."""
     rng = Random("fragments")
     split = [random_fragments(text, ExampleOptions(), rng) for text in texts]
     whole = [(text,) for text in texts]
-    return measure_texts(model, whole, vocabulary, batch), measure_texts(model, split, vocabulary, batch)
+    return measure_texts(model, whole, vocabulary, shape), measure_texts(model, split, vocabulary, shape)
 
 
 def _texts(corpus: Corpus, samples: int, window: int) -> list[_Text]:
@@ -101,11 +105,11 @@ def _texts(corpus: Corpus, samples: int, window: int) -> list[_Text]:
 
 def _loss(name: str, whole: Sequence[Middle], fragments: Sequence[Middle]) -> FormatLoss:
     mean: MeanMiddle = mean_of(fragments)
-    return FormatLoss(name, mean_of(whole).loss, mean.loss, mean.ends, mean.early)
+    return FormatLoss(name, mean_of(whole).loss, mean.loss, mean.ends, mean.early, mean.exact)
 
 
 def _measure(
-    model: torch.nn.Module, texts: Sequence[str], layout: Layout, vocabulary: Vocabulary, batch: int
+    model: torch.nn.Module, texts: Sequence[str], layout: Layout, vocabulary: Vocabulary, shape: Shape
 ) -> tuple[list[Middle], list[Middle]]:
     """Every text's middle, whole and in fragments."""
     options = ExampleOptions(
@@ -120,7 +124,7 @@ def _measure(
     cut = [cut_example(text, options, Random(f"cursor {index}")) for index, text in enumerate(texts)]
     fragments = cut if layout == "efim" else [_in_two(example, index) for index, example in enumerate(cut)]
     whole = [replace(example, middle=("".join(example.middle),)) for example in cut]
-    return measure_middles(model, whole, vocabulary, batch), measure_middles(model, fragments, vocabulary, batch)
+    return measure_middles(model, whole, vocabulary, shape), measure_middles(model, fragments, vocabulary, shape)
 
 
 def _in_two(example: FimExample, index: int) -> FimExample:

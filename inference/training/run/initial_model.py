@@ -4,7 +4,7 @@ import warnings
 
 import torch
 from torch import nn
-from transformers import AutoModelForCausalLM, LlamaForCausalLM, PreTrainedModel
+from transformers import AutoModelForCausalLM, PreTrainedModel
 from transformers.utils import logging
 
 from inference.checkpoints.checkpoint import find_checkpoint
@@ -36,8 +36,7 @@ def start_model(options: TrainingOptions, vocabulary: Vocabulary) -> nn.Module:
     if options.gradient_checkpointing:
         kwargs = {"use_reentrant": False}
         loaded.gradient_checkpointing_enable(gradient_checkpointing_kwargs=kwargs)  # type: ignore[no-untyped-call]
-    if isinstance(loaded, LlamaForCausalLM):
-        use_attention_within_examples(loaded)
+    use_attention_within_examples(loaded)
     nn.Module.train(loaded)
     return loaded if options.lora is None else _with_adapters(loaded, options.lora, vocabulary)
 

@@ -1,6 +1,7 @@
-"""Owns the model under training: its construction, its loss, and attention within examples that compiles well."""
+"""Owns the model under training: its construction, its loss, and attention within the examples of a window."""
 
 import inspect
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -18,16 +19,28 @@ from transformers import (
 )
 
 from inference.training.corpus.vocabulary import Vocabulary
-from inference.training.examples.windows import Window
 from inference.training.options import ModelSize
+from inference.training.run.batches import NO_TARGET, Batch
+
+try:
+    from torch.nn.attention.varlen import varlen_attn
+except ImportError:  # torch 2.9 and older
+    varlen_attn = None  # type: ignore[assignment]
 
 WITHIN_EXAMPLES = "midfill_within_examples"
 BLOCKED_UP_TO = 1024
 BLOCK = 128
-PART = 512
-"""Tokens whose logits are in memory at a time while the model learns; the backward pass computes them again."""
 # Their logits are the output layer's, as those of some other models are not.
 _Plain = LlamaForCausalLM | MistralForCausalLM | Qwen2ForCausalLM | Qwen3ForCausalLM
+# Newer versions of torch want to be told that there are fewer heads of keys than of queries.
+_GROUPED: dict[str, Any] = (
+    {"enable_gqa": True} if varlen_attn and "enable_gqa" in inspect.signature(varlen_attn).parameters else {}
+)
+
+
+def part_tokens(device: torch.device) -> int:
+    """Tokens whose logits are in memory at a time while the model learns; the backward pass computes them again."""
+    return 512 if device.type == "cpu" else 8192
 
 
 def build_model(shape: ModelSize, vocabulary: Vocabulary) -> LlamaForCausalLM:
@@ -50,41 +63,86 @@ def build_model(shape: ModelSize, vocabulary: Vocabulary) -> LlamaForCausalLM:
     return LlamaForCausalLM(config)
 
 
-def use_attention_within_examples(model: LlamaForCausalLM) -> None:
-    """Make the model attend causally within the examples of a window, without a mask tensor from transformers.
+def use_attention_within_examples(model: nn.Module) -> None:
+    """Make a model attend causally within the examples of a window, without a mask tensor from transformers.
 
-    Under `torch.compile` transformers builds masks of the whole window in every layer's graph.
+    Leaves models as they are that have a sliding window, or logits other than the output layer's. Under `torch.compile`
+    transformers builds masks of the whole window in every layer's graph.
     """
+    if not isinstance(model, _Plain) or getattr(model.config, "sliding_window", None):
+        return
     AttentionInterface.register(WITHIN_EXAMPLES, _attention)
     AttentionMaskInterface.register(WITHIN_EXAMPLES, _no_mask)
     model.set_attn_implementation(WITHIN_EXAMPLES)
 
 
-def token_loss(model: nn.Module, window: Window) -> Tensor:
-    """Summed cross-entropy, in nats, of predicting the learned tokens of windows [B, T]: a scalar.
+def summed_loss(head: nn.Module, hidden: Tensor, targets: Tensor) -> Tensor:
+    """Summed cross-entropy, in nats, of the targets [N] that the states [N, H] predict."""
+    return functional.cross_entropy(head(hidden).float(), targets, reduction="sum", ignore_index=NO_TARGET)
 
-    The first token of a row is predicted from nothing, and never counted.
+
+def keeps_examples_apart(model: nn.Module) -> bool:
+    """Whether the examples of a window do not see each other in this model."""
+    base = without_adapters(model)
+    return isinstance(base, _Plain) and base.config._attn_implementation == WITHIN_EXAMPLES
+
+
+def token_loss(model: nn.Module, batch: Batch, summed: Callable[..., Tensor] = summed_loss) -> Tensor:
+    """Summed cross-entropy, in nats, of predicting the learned tokens of a batch: a scalar.
+
+    `summed` computes it for some of the tokens at a time.
     """
     base = without_adapters(model)
     if not isinstance(base, _Plain):
-        logits, targets = _selected(model, window)
-        return _summed_loss(nn.Identity(), logits, targets)
-    hidden, targets = _hidden(base, window)
-    parts = zip(torch.split(hidden, PART), torch.split(targets, PART), strict=True)
-    losses = [checkpoint(_summed_loss, base.lm_head, *part, use_reentrant=False) for part in parts]
+        return summed(nn.Identity(), _logits(model, batch), batch.targets)
+    hidden = _hidden(base, batch)
+    size = part_tokens(hidden.device)
+    parts = zip(torch.split(hidden, size), torch.split(batch.targets, size), strict=True)
+    losses = [checkpoint(summed, base.lm_head, *part, use_reentrant=False) for part in parts]
     return torch.stack(losses).sum() if losses else hidden.sum()
 
 
-def token_losses(model: nn.Module, window: Window) -> tuple[Tensor, Tensor]:
-    """Cross-entropy and most probable token for every learned token of windows [B, T], row by row: [N] and [N]."""
-    with torch.compiler.set_stance("force_eager"):  # every length would be compiled anew, which takes minutes
-        logits, targets = _selected(model, window)
-    return functional.cross_entropy(logits.float(), targets, reduction="none"), logits.argmax(-1)
+def token_losses(model: nn.Module, batch: Batch, *, compiled: bool = False) -> tuple[Tensor, Tensor]:
+    """Cross-entropy and most probable token for every learned token of a batch, window by window: [N] and [N].
+
+    compiled: whether what is compiled for training may be used: the batch then has to be as large as those of training,
+    since everything else would be compiled anew, which takes minutes.
+    """
+    base = without_adapters(model)
+    with torch.compiler.set_stance("default" if compiled else "force_eager"):
+        is_plain = isinstance(base, _Plain)
+        states = _hidden(base, batch) if is_plain else _logits(model, batch)
+        losses: list[Tensor] = []
+        likeliest: list[Tensor] = []
+        size = part_tokens(states.device)
+        for part, targets in zip(torch.split(states, size), torch.split(batch.targets, size), strict=True):
+            logits = base.lm_head(part) if is_plain else part
+            losses.append(functional.cross_entropy(logits.float(), targets, reduction="none").detach())
+            likeliest.append(logits.argmax(-1))
+    if not losses:
+        return states.new_zeros(0).float(), batch.targets
+    return torch.cat(losses)[: batch.learned], torch.cat(likeliest)[: batch.learned]
 
 
-def count_learned(learned: Tensor) -> int:
-    """How many tokens the losses count."""
-    return int(learned[:, 1:].sum())
+def compile_layers(model: nn.Module) -> None:
+    """Compile each layer alone: all share the code of the first, which takes a tenth of the whole model's time.
+
+    Every shape of a batch is compiled anew.
+    """
+    for layer in _layers(model):
+        layer.compile(dynamic=False)
+
+
+def uncompile_layers(model: nn.Module) -> None:
+    """Undo `compile_layers`."""
+    for layer in _layers(model):
+        layer._compiled_call_impl = None
+
+
+def _layers(model: nn.Module) -> nn.ModuleList:
+    layers = without_adapters(model).get_submodule("model.layers")
+    assert isinstance(layers, nn.ModuleList)
+    return layers
 
 
 def without_adapters(model: nn.Module) -> nn.Module:
@@ -94,30 +152,23 @@ def without_adapters(model: nn.Module) -> nn.Module:
     return base
 
 
-def _selected(model: nn.Module, window: Window) -> tuple[Tensor, Tensor]:
-    """Logits [N, V] for the learned tokens alone, and those tokens [N]: the output layer may be a fifth of the cost."""
-    base = without_adapters(model)
-    if isinstance(base, _Plain):
-        hidden, targets = _hidden(base, window)
-        return base.lm_head(hidden), targets
-    chosen = window.learned[:, 1:]
+def _logits(model: nn.Module, batch: Batch) -> Tensor:
+    """The logits [L, V] that predict the learned tokens."""
     # transformers masks what is not of the same example, which it tells by positions that begin anew. In families
     # without positions, such as those with ALiBi, examples see each other.
-    has_positions = "position_ids" in inspect.signature(base.forward).parameters
-    positions = {"position_ids": window.positions} if has_positions else {}
-    logits = model(input_ids=window.ids, use_cache=False, **positions).logits
-    return logits[:, :-1][chosen], window.ids[:, 1:][chosen]
+    has_positions = "position_ids" in inspect.signature(without_adapters(model).forward).parameters
+    positions = {"position_ids": batch.positions} if has_positions else {}
+    logits = model(input_ids=batch.ids, use_cache=False, **positions).logits
+    chosen: Tensor = logits.flatten(0, 1).index_select(0, batch.places)
+    return chosen
 
 
-def _hidden(base: _Plain, window: Window) -> tuple[Tensor, Tensor]:
-    """The states [N, H] that predict the learned tokens, and those tokens [N]."""
-    chosen = window.learned[:, 1:]
-    hidden = base.model(input_ids=window.ids, position_ids=window.positions, use_cache=False).last_hidden_state
-    return hidden[:, :-1][chosen], window.ids[:, 1:][chosen]
-
-
-def _summed_loss(head: nn.Module, hidden: Tensor, targets: Tensor) -> Tensor:
-    return functional.cross_entropy(head(hidden).float(), targets, reduction="sum")
+def _hidden(base: _Plain, batch: Batch) -> Tensor:
+    """The states [L, H] that predict the learned tokens: the output layer may be a fifth of the cost."""
+    found = base.model(
+        input_ids=batch.ids, position_ids=batch.positions, cu_seq_lens_q=batch.bounds, use_cache=False
+    ).last_hidden_state
+    return found.flatten(0, 1).index_select(0, batch.places)
 
 
 def _attention(
@@ -129,18 +180,61 @@ def _attention(
     *,
     position_ids: Tensor,
     scaling: float,
+    cu_seq_lens_q: Tensor | None = None,
     **_: Any,
 ) -> tuple[Tensor, None]:
-    # query: [B, H, T, D]; key, value: [B, KV, T, D]; position_ids: [B, T] -> [B, T, H, D]
-    first = torch.arange(query.shape[2], device=query.device) - position_ids
-    if query.device.type == "cpu" and query.shape[2] <= BLOCKED_UP_TO:
-        attended = blocked_attention(query * scaling, key, value, first)
-    else:
-        mask = ~_is_hidden(0, query.shape[2], first)
-        attended = functional.scaled_dot_product_attention(
-            query, key, value, attn_mask=mask, scale=scaling, enable_gqa=True
-        )
+    # query: [B, H, T, D]; key, value: [B, KV, T, D]; position_ids: [B, T]; cu_seq_lens_q: [N + 1] -> [B, T, H, D]
+    batch, length = query.shape[0], query.shape[2]
+    if cu_seq_lens_q is not None and takes_variable_lengths(query):
+        tokens = [each.transpose(1, 2).flatten(0, 1) for each in (query, key, value)]
+        bounds = (cu_seq_lens_q, cu_seq_lens_q, length, length)
+        attended = varlen_attn(*tokens, *bounds, scale=scaling, window_size=(-1, 0), **_GROUPED)
+        return attended.unflatten(0, (batch, length)), None  # type: ignore[union-attr]
+    if query.device.type == "cpu" and length <= BLOCKED_UP_TO:
+        first = torch.arange(length) - position_ids
+        return blocked_attention(query * scaling, key, value, first).transpose(1, 2).contiguous(), None
+    if cu_seq_lens_q is not None and query.device.type == "cpu":
+        tokens = [each.transpose(1, 2).flatten(0, 1) for each in (query, key, value)]
+        return attention_by_example(*tokens, cu_seq_lens_q, scaling).unflatten(0, (batch, length)), None
+    first = torch.arange(length, device=query.device) - position_ids
+    mask = ~_is_hidden(0, length, first)
+    attended = functional.scaled_dot_product_attention(
+        query, key, value, attn_mask=mask, scale=scaling, enable_gqa=True
+    )
     return attended.transpose(1, 2).contiguous(), None
+
+
+def takes_variable_lengths(query: Tensor) -> bool:
+    """Whether torch has a kernel for queries like these that computes nothing between examples.
+
+    It is Flash Attention's: on NVIDIA's GPUs since Ampere, in 16 bits.
+    """
+    return (
+        varlen_attn is not None
+        and query.device.type == "cuda"
+        and query.dtype in (torch.bfloat16, torch.float16)
+        and torch.version.hip is None
+        and torch.cuda.get_device_capability(query.device) >= (8, 0)
+    )
+
+
+@torch.compiler.disable  # type: ignore[untyped-decorator]  # the lengths are others in each window
+def attention_by_example(query: Tensor, key: Tensor, value: Tensor, bounds: Tensor, scaling: float) -> Tensor:
+    """Causal attention of each example alone; a window of several costs less than its length squared.
+
+    query: [T, H, D]; key, value: [T, KV, D]; bounds of the examples, as in a batch: [N + 1] -> [T, H, D]
+    """
+    lengths = [length for length in bounds.diff().tolist() if length]
+    attended: list[Tensor] = []
+    for parts in zip(*(_by_heads(each, lengths) for each in (query, key, value)), strict=True):
+        one = functional.scaled_dot_product_attention(*parts, is_causal=True, scale=scaling, enable_gqa=True)
+        attended.append(one[0].transpose(0, 1))
+    return torch.cat(attended)
+
+
+def _by_heads(tokens: Tensor, lengths: Sequence[int]) -> Sequence[Tensor]:
+    """Each example's part of [T, H, D] as [1, H, length, D]."""
+    return [part.transpose(0, 1)[None] for part in torch.split(tokens, lengths)]
 
 
 def _is_hidden(start: int, end: int, first: Tensor) -> Tensor:

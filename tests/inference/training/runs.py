@@ -8,7 +8,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from inference.training.corpus.corpus import Corpus
 from inference.training.corpus.vocabulary import load_vocabulary
 from inference.training.options import ModelSize, Stage, TrainingOptions
 from inference.training.run.checkpoints import RunFolder
@@ -36,10 +35,10 @@ def train(
 ) -> list[StepReport]:
     """Run or resume in this process, one of those that were launched; the reports of the steps that were made."""
     folder = RunFolder(run)
-    accelerator = join_processes()
-    if accelerator.is_main_process:
+    processes = join_processes(cpu=True)
+    if processes.is_main:
         folder.claim(corpus, options, change_recipe=change_recipe)
-    accelerator.wait_for_everyone()
+    processes.wait()
     reports: list[StepReport] = []
 
     def report(step: StepReport) -> None:
@@ -48,9 +47,9 @@ def train(
             heard(step)
 
     vocabulary = load_vocabulary(corpus / "tokenizer.json")
-    trainer = Trainer(folder, Corpus(corpus, "train"), vocabulary, options, accelerator)
+    trainer = Trainer(folder, corpus, vocabulary, options, processes)
     trainer.run(report, lambda _: None)
-    accelerator.end_training()
+    processes.leave()
     return reports
 
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 
 import pytest
-from accelerate.state import AcceleratorState
 
 from tests.inference.training.packages import write_module
 
@@ -33,11 +31,3 @@ def project(tmp_path: Path) -> Path:
     (root / "huge.py").write_text("# line\n" * 100_000)
     (root / ".git" / "config.py").write_text(write_module(Random("git"), 12))
     return root
-
-
-@pytest.fixture
-def fresh_accelerate() -> Iterator[None]:
-    """accelerate keeps the first precision of a process for good."""
-    AcceleratorState._reset_state(reset_partial_state=True)
-    yield
-    AcceleratorState._reset_state(reset_partial_state=True)

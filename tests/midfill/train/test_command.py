@@ -22,15 +22,13 @@ from inference.loading.engine import load_engine
 from inference.loading.options import EngineOptions
 from inference.training.interchange.to_gguf import write_gguf
 from inference.training.options import Quantization
-from inference.training.run.checkpoints import RunFolder
+from inference.training.run.checkpoints import WEIGHTS, RunFolder
 from midfill.commands import app
 from protocol.errors import BadInput
 from protocol.messages import CompletionRequest, Prompt
 from tests.inference.conftest import VOCABULARIES
 from tests.inference.smollm import write_smollm
 from tests.inference.tiny import write_checkpoint
-
-pytestmark = pytest.mark.usefixtures("fresh_accelerate")
 
 REQUEST = CompletionRequest("a.py", Prompt("def first(limit):\n    return limit\n\n", "\n", "def sec"), 4)
 SMALL = ("--window", "64", "--batch-size", "4", "--evaluation-samples", "4", "--cpu")
@@ -153,7 +151,7 @@ def test_adapters_learn_and_are_merged_into_the_model(project: Path, tmp_path: P
     assert changed == {name for name in base if "_proj.weight" in name}
     checkpoint = RunFolder(output).latest()
     assert checkpoint is not None
-    assert all("lora_" in name for name in load_file(checkpoint / "model.safetensors"))
+    assert all("lora_" in name for name in load_file(checkpoint / WEIGHTS))
     assert (output / "adapter" / "adapter_config.json").is_file()
     assert_answers(output / "model")
     fim = open_checkpoint(output / "model", "model").tokenizer().format
@@ -200,7 +198,7 @@ def test_bf16_is_computed_over_float32_weights(project: Path, tmp_path: Path) ->
     trained(project, "--from", start, "--output", tmp_path / "run", *SMALL, "--steps", "1", "--mixed-precision", "bf16")
     checkpoint = RunFolder(tmp_path / "run").latest()
     assert checkpoint is not None
-    assert {tensor.dtype for tensor in load_file(checkpoint / "model.safetensors").values()} == {torch.float32}
+    assert {tensor.dtype for tensor in load_file(checkpoint / WEIGHTS).values()} == {torch.float32}
 
 
 def test_markers_are_added_where_that_is_asked_for(project: Path, tmp_path: Path) -> None:

@@ -1,6 +1,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
+from functools import cache
+from itertools import takewhile
+from operator import eq
 from random import Random
 
 import pytest
@@ -12,11 +16,14 @@ from inference.text.tokenization import read_tokenizer
 from inference.training.corpus.vocabulary import Vocabulary, load_vocabulary
 from inference.training.examples.examples import (
     FimExample,
+    Tokens,
     cut_example,
     encode_fragments,
+    encode_snippet,
     lay_out,
     random_fragments,
     split_at,
+    with_context,
 )
 from inference.training.options import ExampleOptions
 from protocol.messages import Prompt, Snippet
@@ -154,10 +161,15 @@ def test_increments_end_wherever_an_editor_puts_the_cursor() -> None:
     assert any(not example.middle[1:] for example in examples)  # nothing was typed since the anchor
 
 
+def with_snippets(prompt: Tokens, snippets: Iterable[Snippet], vocabulary: Vocabulary) -> Tokens:
+    return with_context(prompt, [token for each in snippets for token in encode_snippet(each, vocabulary)], vocabulary)
+
+
 def test_snippets_stand_in_front(vocabulary: Vocabulary) -> None:
     snippets = (Snippet("a.py", "x = 1\n"), Snippet("b.py", "y = 2\n"))
-    shown = vocabulary.decode(encoded(FimExample(("p\n",), ("m",), ("s",), snippets=snippets), vocabulary))
-    assert shown == "x = 1\ny = 2\n<|fim_prefix|>p\n<|fim_suffix|>s<|fim_middle|>m<|endoftext|>"
+    prompt, _ = lay_out(FimExample(("p\n",), ("m",), ("s",)), vocabulary)
+    shown = vocabulary.decode(with_snippets(prompt, snippets, vocabulary).ids)
+    assert shown == "x = 1\ny = 2\n<|fim_prefix|>p\n<|fim_suffix|>s<|fim_middle|>"
 
 
 def test_spm_puts_the_suffix_first(vocabulary: Vocabulary) -> None:
@@ -192,6 +204,29 @@ def test_the_last_fragment_is_learned_and_cuts_between_tokens_lose_nothing(
         assert all(learned)
 
 
+@pytest.mark.parametrize("family", ["own", "qwen2.5-coder", "starcoder2", "deepseek-coder"])
+@given(st.text(alphabet=" \n\tab_AB.:('\"9é中", max_size=200), SEEDS)
+def test_only_the_words_at_a_cut_have_to_be_tokenized_again(
+    vocabulary: Vocabulary, family: str, text: str, rng: Random
+) -> None:
+    used = vocabulary if family == "own" else _family(family)
+    fragments = random_fragments(text, ExampleOptions(shortest_fragment=1, longest_fragment=32), rng)
+    expected: list[bool] = []
+    for number, fragment in enumerate(fragments):
+        own, uncut = used.encode(fragment), used.encode("".join(fragments[number:]))
+        same = sum(takewhile(bool, map(eq, own, uncut)))
+        expected += [True] * same + [False] * (len(own) - same)
+    assert encode_fragments(fragments, used).learned == expected
+
+
+@cache
+def _family(name: str) -> Vocabulary:
+    path = VOCABULARIES / name / "tokenizer.json"
+    if not path.is_file():
+        pytest.skip(f"the vocabulary {path} is not here")
+    return load_vocabulary(path)
+
+
 def test_marker_strings_in_the_source_stay_text(vocabulary: Vocabulary) -> None:
     ids = encoded(FimExample(("<|fim_suffix|>\n",), ("<|endoftext|>",), ("<|fim_middle|>",)), vocabulary)
     markers = vocabulary.markers
@@ -216,6 +251,5 @@ def test_examples_are_laid_out_as_their_family_has_it(family: str, prompt: str) 
     assert vocabulary.decode(laid_out.ids) == prompt
     assert vocabulary.decode(middle.ids) == f"m{vocabulary.format.end[0]}"
     snippets = (Snippet("a.py", "x = 1\n"), Snippet("b/c.py", "y = 2\n"))
-    example = FimExample(("p\n",), ("m",), ("s",), snippets=snippets)
     tokenized = tokenize_prompt(Prompt("p\n", "s", context=snippets), read_tokenizer(path), 512, 16)
-    assert lay_out(example, vocabulary)[0].ids == list(tokenized.token_ids)  # what the engine asks with
+    assert with_snippets(laid_out, snippets, vocabulary).ids == list(tokenized.token_ids)  # what the engine asks with

@@ -11,8 +11,8 @@ from transformers import LlamaForCausalLM, PreTrainedModel
 
 from inference.training.corpus.vocabulary import Vocabulary, load_vocabulary
 from inference.training.errors import OptionError
-from inference.training.examples.windows import Window
 from inference.training.options import LoraOptions
+from inference.training.run.batches import Batch
 from inference.training.run.initial_model import start_model
 from inference.training.run.modeling import token_loss
 from protocol.errors import BadModel
@@ -72,7 +72,7 @@ def test_beside_adapters_the_rows_of_the_markers_can_learn(tiny_checkpoint: Path
     rows = [weight for name, weight in learning.items() if "lora_" not in name]
     assert sum(weight.numel() for weight in rows) == 3 * model.config.hidden_size
     ids = torch.tensor([[known.markers.prefix, 1, known.markers.suffix, 2, known.markers.middle or 0, 3]])
-    token_loss(model, Window.of_rows(ids, torch.ones_like(ids, dtype=torch.bool))).backward()
+    token_loss(model, Batch.of_rows(ids.tolist(), [[True] * 6])).backward()
     assert all(weight.grad is not None and weight.grad.any() for weight in rows)
 
 

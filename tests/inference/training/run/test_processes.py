@@ -4,28 +4,16 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import torch
 
-from inference.training.corpus.corpus import Corpus
 from inference.training.corpus.vocabulary import Vocabulary
 from inference.training.errors import OptionError
 from inference.training.run.checkpoints import RunFolder, read_progress
-from inference.training.run.processes import average_gradients
+from inference.training.run.processes import Processes, join_processes
 from inference.training.run.trainer import Trainer
 from tests.inference.training.runs import OPTIONS, steps, train
-
-
-class Two:
-    """Stands for accelerate's accelerator on the first of two processes, whose other one has gradients of zero."""
-
-    num_processes = 2
-
-    def reduce(self, tensor: torch.Tensor, reduction: str) -> torch.Tensor:
-        assert reduction == "mean"
-        return tensor / 2
 
 
 def train_on_two(corpus: Path, run: Path) -> list[float]:
@@ -51,17 +39,26 @@ def test_two_processes_learn_what_one_does_and_one_resumes_their_checkpoint(
     assert resumed[0].loss == pytest.approx(alone[-1].loss, rel=1e-3)
 
 
-def test_gradients_are_averaged_where_there_are_any() -> None:
+def test_gradients_are_averaged_where_there_are_any(monkeypatch: pytest.MonkeyPatch) -> None:
+    def add(tensor: torch.Tensor) -> None:
+        """The other process has gradients of zero."""
+
+    monkeypatch.setattr(torch.distributed, "all_reduce", add)
     parameters = [torch.nn.Parameter(torch.zeros(2)), torch.nn.Parameter(torch.zeros(2))]
     parameters[0].grad = torch.tensor([2.0, -4.0])
-    average_gradients(Two(), parameters)  # type: ignore[arg-type]
+    Processes(torch.device("cpu"), count=2).average_gradients(parameters)
     assert parameters[0].grad.tolist() == [1.0, -2.0]
     assert parameters[1].grad is None
 
 
 def test_windows_that_cannot_be_shared_equally_are_refused(
-    corpus: Corpus, vocabulary: Vocabulary, tmp_path: Path
+    corpus_folder: Path, vocabulary: Vocabulary, tmp_path: Path
 ) -> None:
-    accelerator = SimpleNamespace(num_processes=3)
+    processes = Processes(torch.device("cpu"), count=3)
     with pytest.raises(OptionError, match="4 windows per step cannot be divided equally among 3 processes"):
-        Trainer(RunFolder(tmp_path), corpus, vocabulary, OPTIONS, accelerator)  # type: ignore[arg-type]
+        Trainer(RunFolder(tmp_path), corpus_folder, vocabulary, OPTIONS, processes)
+
+
+def test_half_precision_of_16_bits_is_refused_on_a_cpu() -> None:
+    with pytest.raises(OptionError, match="fp16 needs a GPU, and the device is cpu"):
+        join_processes("fp16", cpu=True)

@@ -1,0 +1,73 @@
+"""Measures how fast training windows are made, by the seconds of processors that they take.
+
+    python bench/training_windows.py CORPUS [--window 1024,4096] [--tokens 200000] [--processes 0,2]
+
+CORPUS is a folder of `python -m inference.training corpus` with a `tokenizer.json`. The recipe is that of
+bench/gpu_train.py. "first" has what is read and searched once for all windows, such as definitions; "later" has not.
+"""
+
+from __future__ import annotations
+
+import argparse
+import resource
+import sys
+import time
+from pathlib import Path
+
+from gpu_train import EXAMPLES
+
+from inference.training.examples.shards import WindowMakers, WindowSource
+from inference.training.options import ExampleOptions
+
+SHARD_TOKENS = 32_768
+
+
+def seconds_of_processors() -> float:
+    """What this process and those that it has waited for have used."""
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(one.ru_utime + one.ru_stime for one in used)
+
+
+def in_this_process(source: WindowSource, length: int, tokens: int) -> tuple[float, float]:
+    """Tokens a second of a processor, at first and later."""
+    windows = source.windows(length)
+    speeds: list[float] = []
+    for _ in range(2):
+        began = time.process_time()
+        for index in range(tokens // length):
+            _ = windows[index]
+        speeds.append(tokens // length * length / (time.process_time() - began))
+    return speeds[0], speeds[1]
+
+
+def in_processes(source: WindowSource, length: int, tokens: int, processes: int) -> tuple[float, float]:
+    """Tokens a second of processors, with the start of the processes, and tokens a second of the clock."""
+    began, clock = seconds_of_processors(), time.monotonic()
+    with WindowMakers(source, processes) as makers:
+        size = SHARD_TOKENS // length
+        sequence = makers.sequence(length, 0, size, size)
+        made = sum(next(sequence).ids.size for _ in range(tokens // SHARD_TOKENS))
+        wall = time.monotonic() - clock
+    return made / (seconds_of_processors() - began), made / wall
+
+
+def main() -> None:
+    """Print a line for each window and number of processes."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("corpus", type=Path)
+    parser.add_argument("--window", default="1024,4096")
+    parser.add_argument("--tokens", type=int, default=200_000)
+    parser.add_argument("--processes", default="0,2")
+    given = parser.parse_args()
+    source = WindowSource(given.corpus, ExampleOptions(**EXAMPLES), seed=0)
+    for length in map(int, given.window.split(",")):
+        first, later = in_this_process(source, length, given.tokens)
+        sys.stdout.write(f"windows of {length}: first {first:,.0f}, later {later:,.0f} tokens per second of a core\n")
+        for processes in filter(None, map(int, given.processes.split(","))):
+            speed, wall = in_processes(source, length, given.tokens, processes)
+            told = f"{speed:,.0f} tokens per second of a core, {wall:,.0f} by the clock"
+            sys.stdout.write(f"windows of {length}, {processes} processes: {told}\n")
+
+
+if __name__ == "__main__":
+    main()
