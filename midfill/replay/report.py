@@ -6,7 +6,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from midfill.replay.results import ReplayResult, Savings, StrategyResult, strategy_summary
+from midfill.replay.results import SHORT, ReplayResult, Savings, StrategyResult, strategy_summary
 from protocol.heat import SLACK_TOKENS
 
 _SHOWN_ERRORS = 5
@@ -30,6 +30,7 @@ COLUMNS = (
     "suggestions taken per 100 keystrokes",
     "characters of these: mean",
     "new suggestions that are right",
+    f"new suggestions of at most {SHORT} characters",
     "faulty suggestions",
     "errors",
 )
@@ -79,12 +80,13 @@ def summary_cells(result: StrategyResult) -> list[str]:
 
 def _savings(savings: Savings | None) -> list[str]:
     if savings is None:
-        return ["-"] * 4
+        return ["-"] * 5
     return [
         f"{savings.keystrokes_share:.1%}",
         f"{savings.taken_per_100_keystrokes:.1f}",
         f"{savings.characters_taken:.1f}",
         f"{savings.right_share:.1%}",
+        f"{savings.short_share:.1%}",
     ]
 
 

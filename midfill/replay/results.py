@@ -31,6 +31,10 @@ class Record:
     store_bytes: tuple[int, ...] = ()  # per tier, after the request
 
 
+SHORT = 5
+"""A suggestion of so few characters hardly pays for the look at it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Savings:
     """What a user saves who takes each suggestion that is what the session types next, with one keystroke each."""
@@ -39,6 +43,7 @@ class Savings:
     taken_per_100_keystrokes: float
     characters_taken: float  # of a suggestion that is taken, on average
     right_share: float  # of the suggestions that are new, not the rest of the one before: what is typed next
+    short_share: float = 0.0  # of the new ones: of at most SHORT characters, white space at both ends left out
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,12 +133,18 @@ def savings_of(steps: Sequence[Step], suggestions: Sequence[str]) -> Savings:
         index += covered[index] + 1
     before = ("", *suggestions)
     new = [
-        right > 0
+        (right > 0, len(suggestion.strip()) <= SHORT)
         for right, suggestion, earlier in zip(covered, suggestions, before, strict=False)
         if suggestion and not (earlier and earlier.endswith(suggestion))
     ]
     count = max(len(steps), 1)
-    return Savings(round(saved / count, 4), round(100 * len(taken) / count, 2), _mean(taken), _mean(new))
+    return Savings(
+        round(saved / count, 4),
+        round(100 * len(taken) / count, 2),
+        _mean(taken),
+        _mean([right for right, _ in new]),
+        _mean([short for _, short in new]),
+    )
 
 
 def _steps_covered(steps: Sequence[Step], index: int, suggestion: str) -> int:

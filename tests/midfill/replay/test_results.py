@@ -30,7 +30,7 @@ def test_accepted_suggestions_save_keystrokes(trace: Trace, shown: list[str], sa
 
 def test_suggestions_that_are_taken_or_right_are_counted() -> None:
     shown = ["bcd", "cd", "d", "eX", "fg", ""]  # one is taken with its rests, one is wrong, one is typed in part alone
-    assert savings_of(list(play(typed("abcdef"))), shown) == Savings(0.3333, 16.67, 3.0, 0.333)
+    assert savings_of(list(play(typed("abcdef"))), shown) == Savings(0.3333, 16.67, 3.0, 0.333, 1.0)
 
 
 def record(step: int, recomputed: int, *, single_cursor: bool = True) -> Record:
