@@ -14,7 +14,7 @@ class Waiting:
     def __init__(self) -> None:
         self._console = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
         self._status: Status | None = None
-        self._last = ""
+        self._told: set[str] = set()
 
     def __enter__(self) -> Waiting:
         return self
@@ -32,9 +32,9 @@ class Waiting:
                 self._status = self._console.status(text)
                 self._status.start()
             self._status.update(text)
-        elif what != self._last:
+        elif what not in self._told:
+            self._told.add(what)
             self.note(what)
-        self._last = what
 
     def over(self) -> None:
         """Wait for nothing more."""

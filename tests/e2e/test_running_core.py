@@ -110,6 +110,7 @@ def test_the_core_that_is_started_for_one_answer_gives_the_next_and_makes_place_
     started = read_address(file)
     assert started is not None
     assert started.replaceable
+    former = psutil.Process(started.pid)
     by_hand = [sys.executable, "-m", "midfill", "core", "--port", "0"]
     with subprocess.Popen(by_hand, stderr=subprocess.PIPE, text=True) as core:
         try:
@@ -119,19 +120,11 @@ def test_the_core_that_is_started_for_one_answer_gives_the_next_and_makes_place_
             while (address := read_address(file)) is None or address.pid != core.pid:
                 assert core.poll() is None
                 time.sleep(0.05)
-            assert has_ended(started.pid)
+            assert psutil.wait_procs([former], START_SECONDS)[1] == []
             assert run("complete", f"{source}:1:10").stdout == first.stdout
         finally:
             core.terminate()
             core.communicate()
-
-
-def has_ended(pid: int) -> bool:
-    """Whether a child of this process has ended, reaped or not."""
-    try:
-        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return True
 
 
 def run(*arguments: str) -> Result:

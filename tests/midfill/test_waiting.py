@@ -14,6 +14,7 @@ def test_elsewhere_than_in_a_terminal_each_thing_gets_one_line(capsys: pytest.Ca
         waiting.on("the core loads [tiny]", 0.1)
         waiting.on("the core loads [tiny]", 0.6)
         waiting.on("indexing /a")
+        waiting.on("the core loads [tiny]")
         waiting.note("done")
     out, err = capsys.readouterr()
     assert out == ""
