@@ -2,8 +2,9 @@
 
     python packaging/step.py LOG LABEL COMMAND [ARGUMENT ...]
 
-A terminal has the line redrawn; elsewhere large downloads, and every 20 seconds what is being done, get a line each. If
-the command fails, its last lines are shown, with the name of the file that has them all. Needs nothing but Python.
+A terminal has the line redrawn; elsewhere large downloads get a line each, and so does what is being done after 15, 30,
+60 seconds and so on. If the command fails, its last lines are shown, with the name of the file that has them all. Needs
+nothing but Python.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from pathlib import Path
 from typing import IO, TextIO
 
 _REDRAW_S = 0.5
-_HEARTBEAT_S = 20.0
+_FIRST_NEWS_S = 15.0
 _LARGE_MB = 20.0
 _SHOWN_LINES = 25  # of a failed command
 
@@ -31,6 +32,7 @@ _TOLD = (
     (re.compile(r"Resolved \d+ packages.*"), "downloading"),  # uv's, as the next two
     (re.compile(r"\s*Building (\S+) @ .*"), r"building \1"),
     (re.compile(r"Prepared \d+ packages.*"), "unpacking the packages"),
+    (re.compile(r"\s*Building editable for midfill .*started"), "compiling midfill's kernel"),
     (re.compile(r"\s*Building (?:editable|wheel) for (\S+).*started"), r"building \1"),
     (re.compile(r"Installing collected packages: .*"), "unpacking the packages"),
     (re.compile(r"running (build_ext|bdist_wheel|sdist)"), r"\1"),
@@ -60,6 +62,7 @@ class Progress:
             for pattern, told in _TOLD:
                 if found := pattern.match(line):
                     self.doing = found.expand(told)
+                    break
 
 
 class Display:
@@ -69,21 +72,21 @@ class Display:
         self._out = out
         self._label = label
         self._live = out.isatty()
-        self._began = self._told = time.monotonic()
+        self._began = time.monotonic()
+        self._news_s = _FIRST_NEWS_S
         self._broken = False  # whether lines of progress have followed the label
         self._write(f"{label} ...")
 
     def tell(self, progress: Progress) -> None:
         """Show what is being done, if it is time."""
-        now = time.monotonic()
+        passed = time.monotonic() - self._began
         if self._live:
             width = shutil.get_terminal_size().columns - 1
-            text = f"{self._label} ... {now - self._began:.0f} s"
-            self._write(f"\r\033[K{f'{text}  {progress.doing}'[:width]}")
-        elif progress.large or now - self._told > _HEARTBEAT_S:
-            self._told = now
+            self._write(f"\r\033[K{f'{self._label} ... {passed:.0f} s  {progress.doing}'[:width]}")
+        elif progress.large or passed > self._news_s:
+            self._news_s *= 1 if progress.large else 2
             self._broken = True
-            self._write(f"\n  {now - self._began:.0f} s: {progress.large or progress.doing or 'at work'}")
+            self._write(f"\n  {passed:.0f} s: {progress.large or progress.doing or 'at work'}")
             progress.large = ""
 
     def end(self, status: int) -> None:

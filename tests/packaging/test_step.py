@@ -62,7 +62,8 @@ def test_steps_of_one_target_share_a_log(tmp_path: Path) -> None:
         (["  Using cached torch-2.13.0.whl (190.2 MB)"], "downloading torch-2.13.0.whl (190 MB)", ""),
         (["  Downloading a.whl (30 MB)", "Progress 15000000 of 30000000"], "downloading a.whl (30 MB): 50 %", "30"),
         (["Downloading torch (180.3MiB)"], "downloading torch (180 MB)", "180"),
-        (["  Building editable for midfill (pyproject.toml): started"], "building midfill", ""),
+        (["  Building editable for midfill (pyproject.toml): started"], "compiling midfill's kernel", ""),
+        (["  Building wheel for peft (pyproject.toml): started"], "building peft", ""),
         (["Installing collected packages: a, b"], "unpacking the packages", ""),
         (["creating build/lib"], "", ""),
     ],
@@ -92,3 +93,16 @@ def test_a_large_download_is_shown(live: bool) -> None:
     told = "downloading torch.whl (190 MB)"
     assert screen.getvalue().count(told) == (2 if live else 1)  # a terminal redraws it
     assert screen.getvalue().count("\n") == (1 if live else 3)
+
+
+def test_a_long_step_tells_what_it_does_ever_more_seldom(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr(STEP.time, "monotonic", lambda: now[0])
+    screen = io.StringIO()
+    display, progress = STEP.Display(screen, "Installing it"), STEP.Progress()
+    progress.read("Installing collected packages: a, b")
+    while now[0] < 700:
+        now[0] += 0.5
+        display.tell(progress)
+    told = [line for line in screen.getvalue().splitlines() if "unpacking" in line]
+    assert len(told) == 6  # after 15, 30, 60, 120, 240 and 480 seconds
