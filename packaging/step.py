@@ -35,7 +35,8 @@ _TOLD = (
     (re.compile(r"\s*Building editable for midfill .*started"), "compiling midfill's kernel"),
     (re.compile(r"\s*Building (?:editable|wheel) for (\S+).*started"), r"building \1"),
     (re.compile(r"Installing collected packages: .*"), "unpacking the packages"),
-    (re.compile(r"running (build_ext|bdist_wheel|sdist)"), r"\1"),
+    (re.compile(r"running build_ext"), "compiling midfill's kernel"),
+    (re.compile(r"running (sdist|bdist_wheel)"), "packing what was built"),
 )
 _MEGABYTES = {"k": 1e-3, "K": 1e-3, "M": 1.0, "G": 1e3}
 

@@ -65,6 +65,7 @@ def test_steps_of_one_target_share_a_log(tmp_path: Path) -> None:
         (["  Building editable for midfill (pyproject.toml): started"], "compiling midfill's kernel", ""),
         (["  Building wheel for peft (pyproject.toml): started"], "building peft", ""),
         (["Installing collected packages: a, b"], "unpacking the packages", ""),
+        (["running bdist_wheel", "running build_ext"], "compiling midfill's kernel", ""),
         (["creating build/lib"], "", ""),
     ],
 )  # fmt: skip
