@@ -24,6 +24,7 @@ from midfill.headless.private_core import private_core_environment
 from midfill.waiting import Waiting
 from protocol.settings import Settings, Strategy
 
+_WORDS = {"starting": "starting the core", "unloaded": "the core has started", "loading": "loading the model"}
 _SECONDS_PER_KEY = 0.08
 _SILENCE_SECONDS = 180.0
 _OTHER_LAYOUTS: tuple[Strategy, ...] = ("psm", "spm")
@@ -38,7 +39,7 @@ async def run_demo(
         async with open_session(_server_command(settings), environment=environment) as session:
             session.open(_uri(scene), scene.language, scene.text)
             with Waiting() as waiting:
-                waiting.on("starting the language server and the core")
+                waiting.on("starting the language server")
                 await session.wait_until_ready(_SILENCE_SECONDS, lambda status: _tell(waiting, status))
             keystrokes = await _play(console, session, scene, _SECONDS_PER_KEY / speed)
             status = session.status
@@ -64,7 +65,7 @@ def _uri(scene: Scene) -> str:
 
 
 def _tell(waiting: Waiting, status: ServerStatus) -> None:
-    waiting.on(status.message or status.state, status.progress)
+    waiting.on(status.message or _WORDS.get(status.state, status.state), status.progress)
 
 
 def _server_command(settings: Settings) -> list[str]:

@@ -17,7 +17,8 @@ def settings_in_force(settings: Settings, environment: Mapping[str, str], refuse
 
     The doctor does not see an editor's settings.
     """
-    facts, defaults = [], []
+    facts: list[tuple[str, str]] = []
+    defaults: list[tuple[str, str]] = []
     for setting in SETTINGS.values():
         value = getattr(settings, setting.name)
         shown = ("set" if value else "not set") if setting.secret else _show(value)
