@@ -28,10 +28,11 @@ setup: .venv/installed
 	@rm -f build/$(notdir $@).log
 	@test -x $(BIN)/python || $(STEP) 'Creating .venv' $(PYTHON) -m venv .venv
 	@$(STEP) 'Updating pip' $(PIP) --upgrade 'pip>=25.1'
+# Without bytecode: compiling all of it takes a minute of CPU, and Python compiles what it imports.
 # pip finds torch's CPU build only if its configuration names an index that has it; uv knows PyTorch's own index.
 	@what="Installing midfill and what it needs into .venv ($(if $(wildcard $@),what has changed,$(SIZE)))"; \
 	if $(PIP_INSTALL) --dry-run --no-deps --constraint $(CONSTRAINTS) torch >/dev/null 2>&1; then \
-		PYTHONWARNINGS=ignore $(STEP) "$$what" $(PIP) --progress-bar raw $(REQUIRED); \
+		PYTHONWARNINGS=ignore $(STEP) "$$what" $(PIP) --no-compile --progress-bar raw $(REQUIRED); \
 	else \
 		$(STEP) 'Installing uv' $(PIP) 'uv>=0.9' && \
 		$(STEP) "$$what" $(BIN)/uv pip install --python $(BIN)/python --torch-backend cpu $(REQUIRED) || \
