@@ -1,8 +1,16 @@
 PYTHON ?= python3
 BIN := .venv/bin
 CONSTRAINTS := $(if $(shell command -v nvidia-smi),constraints.txt,constraints-cpu.txt)
-PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+PIP := $(BIN)/python -m pip install --disable-pip-version-check
+PIP_INSTALL := $(PIP) --quiet
 REQUIRED := --constraint $(CONSTRAINTS) --editable .[engine] --group dev
+# Runs a command with a line of progress, as `$(STEP) 'what it is about' COMMAND`; its output is in build/TARGET.log.
+STEP = $(PYTHON) packaging/step.py build/$(notdir $@).log
+# What `make setup` downloads where nothing is installed yet.
+comma := ,
+SIZE := $(if $(filter %-cpu.txt,$(CONSTRAINTS)),310 MB to download$(comma) 1.5 GB on disk,several GB to download)
+
+NPM_CI := npm ci --ignore-scripts --no-audit --no-fund
 
 TEST_NVIM := build/test-nvim
 # Outside of the tree, so that `make clean` and other clones keep what was built.
@@ -17,14 +25,17 @@ setup: .venv/installed
 
 .venv/installed: pyproject.toml constraints.txt constraints-cpu.txt $(KERNEL)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "midfill needs Python 3.11 or newer: make PYTHON=/path/to/python3.11")'
-	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	@$(PIP_INSTALL) --upgrade 'pip>=25.1'
-	@echo 'Installing midfill and what it needs into .venv (some minutes the first time) ...'
+	@rm -f build/$(notdir $@).log
+	@test -x $(BIN)/python || $(STEP) 'Creating .venv' $(PYTHON) -m venv .venv
+	@$(STEP) 'Updating pip' $(PIP) --upgrade 'pip>=25.1'
+# Without bytecode: compiling all of it takes a minute of CPU, and Python compiles what it imports.
 # pip finds torch's CPU build only if its configuration names an index that has it; uv knows PyTorch's own index.
-	@if $(PIP_INSTALL) --dry-run --no-deps --constraint $(CONSTRAINTS) torch >/dev/null 2>&1; then \
-		PYTHONWARNINGS=ignore $(PIP_INSTALL) $(REQUIRED); \
+	@what="Installing midfill and what it needs into .venv ($(if $(wildcard $@),what has changed,$(SIZE)))"; \
+	if $(PIP_INSTALL) --dry-run --no-deps --constraint $(CONSTRAINTS) torch >/dev/null 2>&1; then \
+		PYTHONWARNINGS=ignore $(STEP) "$$what" $(PIP) --no-compile --progress-bar raw $(REQUIRED); \
 	else \
-		$(PIP_INSTALL) 'uv>=0.9' && $(BIN)/uv pip install --quiet --python $(BIN)/python --torch-backend cpu $(REQUIRED) || \
+		$(STEP) 'Installing uv' $(PIP) 'uv>=0.9' && \
+		$(STEP) "$$what" $(BIN)/uv pip install --python $(BIN)/python --torch-backend cpu $(REQUIRED) || \
 			{ echo 'No CPU build of torch can be reached: see "Installing without CUDA" in docs/troubleshooting.md' >&2; exit 1; }; \
 	fi
 	@touch $@
@@ -109,10 +120,10 @@ test-neon:
 
 # The distributions of this platform in dist/: the sdist, the wheel built from it, and the wheels of the models.
 wheels: setup $(if $(shell command -v npm),pages)
-	rm -rf dist
-	MIDFILL_KERNEL=required $(BIN)/python -m build --outdir dist
-	$(BIN)/python -m build --outdir dist --wheel packaging/model
-	$(BIN)/python -m build --outdir dist --wheel packaging/model-tiny
+	@rm -rf dist build/$@.log
+	@MIDFILL_KERNEL=required $(STEP) 'Building the source and the wheel of midfill' $(BIN)/python -m build --outdir dist
+	@$(STEP) 'Building the wheel of the bundled model' $(BIN)/python -m build --outdir dist --wheel packaging/model
+	@$(STEP) 'Building the wheel of the model tiny' $(BIN)/python -m build --outdir dist --wheel packaging/model-tiny
 
 # The wheels in environments of their own, without the clone: one without the engine, one with it.
 test-wheel: wheels
@@ -121,11 +132,17 @@ test-wheel: wheels
 # vscode-client/midfill-PLATFORM.vsix, with the wheels of dist/, to be installed with `code --install-extension`; needs node
 # and npm. TARGET=darwin-arm64 packages the wheel of another platform, if dist/ has it.
 vsix: $(if $(TARGET),,wheels)
-	cd vscode-client && npm ci --ignore-scripts --no-audit --no-fund && npm run platform -- $(TARGET)
+	@rm -f build/$@.log
+	@$(STEP) "Installing the extension's npm packages" $(NPM_CI) --prefix vscode-client
+	@$(STEP) 'Packaging the extension' npm run --prefix vscode-client platform -- $(TARGET)
+	@echo "Install it: code --install-extension $$(ls -t vscode-client/midfill-*-*.vsix | head -n 1)"
 
 # The playground and the dashboard, which the core and `midfill play` serve; needs node and npm.
 pages:
-	cd web && npm ci --ignore-scripts --no-audit --no-fund --loglevel error && npm run --silent check && npm run --silent build
+	@rm -f build/$@.log
+	@$(STEP) "Installing the web pages' npm packages" $(NPM_CI) --prefix web
+	@$(STEP) 'Checking the web pages' npm run --prefix web check
+	@$(STEP) 'Building the web pages' npm run --prefix web build
 
 # The built pages in headless Chromium, with a real core and model; needs npm.
 test-pages: setup

@@ -26,7 +26,7 @@ SUPPRESSED = 0.01  # of the size of other rows of the embedding, which is the he
 
 
 def _shape(
-    layers: int, hidden: int, intermediate: int, heads: int, kv_heads: int, vocabulary: int = 8192
+    layers: int, hidden: int, intermediate: int, heads: int, kv_heads: int, vocabulary: int = 8192, head_dim: int = 64
 ) -> Architecture:
     return Architecture(
         model_type="qwen2",
@@ -35,7 +35,7 @@ def _shape(
         intermediate=intermediate,
         heads=heads,
         kv_heads=kv_heads,
-        head_dim=64,
+        head_dim=head_dim,
         vocabulary=vocabulary,
         norm_epsilon=1e-6,
         max_positions=4096,
@@ -52,6 +52,7 @@ SHAPES = {
     "M": _shape(12, 512, 1408, 8, 2),
     "SmolLM2": _shape(30, 576, 1536, 9, 3, 49152),
     "L": _shape(24, 896, 4864, 14, 2, 151936),  # of Qwen2.5-Coder-0.5B
+    "XL": _shape(28, 1536, 8960, 12, 2, 151936, 128),  # of Qwen2.5-Coder-1.5B
 }
 
 MODEL_HELP = f"bundled, tiny, a folder, or any of {', '.join(SHAPES)}."

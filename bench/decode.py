@@ -1,6 +1,7 @@
 """Times a forward of a few tokens on the CPU: the kernel, torch on the same buffers, and transformers.
 
     python bench/decode.py [--shape S --shape M --shape L] [--threads 1 --threads 2] [--level avx2] [--json FILE]
+    python bench/decode.py --shape XL --threads 2 --weights int4 --no-peers --case 0+64 --case 2048+1 --rounds 3
 
 Models have random weights. "2048+4" is a forward of four new tokens behind 2,048 resident ones, with the choices, or
 logits, of all four. Engines take turns within a round, so that other load on the machine affects all of them;
@@ -13,7 +14,7 @@ from __future__ import annotations
 import gc
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Any, cast
@@ -40,6 +41,8 @@ CPU = torch.device("cpu")
 CASES = ((512, 1), (2048, 1), (2048, 2), (2048, 4), (2048, 8))  # resident, new
 TORCH = "torch bfloat16"
 CALLS = 16  # in a row, of which the first half warms the caches up
+ENOUGH = 4.0  # seconds: a forward that takes long is called less often, but not less than twice
+WEIGHTS: tuple[WeightType, ...] = ("int4", "int8", "bfloat16", "float32")
 REST = 0.01  # seconds, before them: torch's threads spin for a while when their work is done
 BITS = {"float32": 16, "bfloat16": 16, "int8": 8.5, "int4": 5, "centred_int4": 4.5}  # per weight; ours fit bfloat16
 
@@ -130,11 +133,11 @@ def median_time(run: Callable[[], object]) -> float:
     """Seconds of a call with caches as warm as during decoding."""
     times = []
     time.sleep(REST)
-    for _ in range(CALLS):
+    while len(times) < CALLS and (len(times) < 2 or sum(times) < ENOUGH):
         started = time.perf_counter()
         run()
         times.append(time.perf_counter() - started)
-    return statistics.median(times[CALLS // 2 :])
+    return statistics.median(times[len(times) // 2 :])
 
 
 def bandwidth(size: float, buffers: dict[int, torch.Tensor]) -> float:
@@ -144,14 +147,15 @@ def bandwidth(size: float, buffers: dict[int, torch.Tensor]) -> float:
     return count * 4 / median_time(buffer.sum)
 
 
-def engines_of(shape: Architecture, threads: list[int], peers: bool, level: Level | None) -> Iterator[Engine]:
+def engines_of(
+    shape: Architecture, threads: list[int], peers: bool, level: Level | None, types: Sequence[WeightType]
+) -> Iterator[Engine]:
     """All engines to compare; engines of the same weights share them."""
     weights = random_weights(shape)
     for count in threads:
-        yield kernel(weights, shape, "int4", count, "bfloat16", level)
-        yield kernel(weights, shape, "int8", count, "bfloat16", level)
-        yield kernel(weights, shape, "bfloat16", count, "bfloat16", level)
-        yield kernel(weights, shape, "float32", count, "float32", level)
+        for weight_type in types:
+            kv = "float32" if weight_type == "float32" else "bfloat16"
+            yield kernel(weights, shape, weight_type, count, kv, level)
     if peers:
         for count in threads:
             yield torch_decoder(weights, shape, count)
@@ -182,16 +186,24 @@ def quartiles(seconds: list[float]) -> tuple[float, float]:
     return round(low * 1e6, 1), round(high * 1e6, 1)
 
 
-def measure(name: str, threads: list[int], rounds: int, peers: bool, level: Level | None) -> Iterator[dict[str, Any]]:
+def measure(
+    name: str,
+    threads: list[int],
+    rounds: int,
+    peers: bool,
+    level: Level | None,
+    types: Sequence[WeightType],
+    cases: Sequence[tuple[int, int]],
+) -> Iterator[dict[str, Any]]:
     """The rows of one shape, one per case and engine: medians over rounds.
 
     `fastest` is the round that on a busy machine was nearest to an idle one; `times_torch` says how many times as fast
     as torch the engine was in the same rounds.
     """
     shape = SHAPES[name]
-    engines = list(engines_of(shape, threads, peers, level))
+    engines = list(engines_of(shape, threads, peers, level, types))
     torch_of = {engine.threads: engine for engine in engines if engine.name == TORCH}
-    for resident, new in CASES:
+    for resident, new in cases:
         seconds, shares = time_in_turns(engines, shape, resident, new, rounds)
         for engine, times in seconds.items():
             theirs = seconds[torch_of[engine.threads]] if torch_of else []
@@ -215,16 +227,20 @@ def main(
     rounds: Annotated[int, typer.Option(min=1)] = 20,
     peers: Annotated[bool, typer.Option(help="Measure torch and transformers too.")] = True,
     level: Annotated[str | None, typer.Option(help="The kernel's instruction-set level, such as avx2.")] = None,
+    weights: Annotated[list[str] | None, typer.Option(help=f"Any of {', '.join(WEIGHTS)}.")] = None,
+    case: Annotated[list[str] | None, typer.Option(help="Resident and new tokens, such as 2048+1.")] = None,
     json_file: JsonFile = None,
 ) -> None:
     """Measure, and print a line per engine and case."""
     torch.manual_seed(0)
     rows = []
+    types = cast("list[WeightType]", weights) or WEIGHTS
+    cases = [(int(resident), int(new)) for resident, new in (one.split("+") for one in case)] if case else CASES
     table = Table(
         "shape", "case", "engine", "threads", "µs", "quartiles", "fastest", "times torch", "share of bandwidth"
     )
     for name in shape or ["S", "M", "L"]:
-        for row in measure(name, threads or [1, 2], rounds, peers, cast("Level | None", level)):
+        for row in measure(name, threads or [1, 2], rounds, peers, cast("Level | None", level), types, cases):
             rows.append(row)
             table.add_row(*map(str, row.values()))
         gc.collect()

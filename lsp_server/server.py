@@ -6,6 +6,7 @@ import asyncio
 import functools
 import logging
 import secrets
+import time
 from collections.abc import Callable
 from importlib import metadata
 from typing import TYPE_CHECKING
@@ -68,13 +69,14 @@ class MidfillServer(LanguageServer):
         self._connecting: asyncio.Task[None] | None = None
         self.acceptances = Acceptances(self.recorder)
         self._connected_by: Settings | None = None  # None before `initialized`
+        self._began = time.time()
         self._settling: asyncio.TimerHandle | None = None
 
     async def connect(self) -> None:
         """Find or start the core for the present settings, and leave the previous one."""
         self._connected_by = self.session.settings
         self.keep_index()
-        await self.link.connect_to(target_of(self._connected_by))
+        await self.link.connect_to(target_of(self._connected_by, self._began))
 
     def keep_index(self) -> None:
         """Keep the index of the present folders, as the present settings want it; nothing before `initialized`."""

@@ -1,7 +1,7 @@
 """`midfill complete`: the suggestion for one place in a file, by the language server's own parts.
 
-The request goes to a running core, or to the core on another machine that the settings name. If there is none, or if
-its settings differ from the given ones, this process loads the model: a core started for one answer would stay behind.
+The request goes to a core, as an editor's does: to the running one, or to one that is started and stays.
+`midfill/core_to_ask.py` chooses it.
 """
 
 from __future__ import annotations
@@ -9,8 +9,6 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -19,25 +17,20 @@ import typer
 from msgspec import structs, to_builtins
 from rich.console import Console
 
+from midfill.core_to_ask import core_to_ask
 from midfill.explain import PromptPart, explanation, parts_of
-from protocol.errors import BadInput, CoreUnavailable, MidfillError, Unauthorized
-from protocol.identity import ANSWER_SETTINGS, describe, differences
-from protocol.messages import Completion, CompletionRequest, CoreStatus, Usage
-from protocol.rendezvous import (
-    CoreAddress,
-    address_file,
-    core_name,
-    resolve_engine,
-    resolve_model,
-    runtime_folder,
-)
-from protocol.settings import SETTINGS, Settings, option_name
+from midfill.waiting import Waiting
+from protocol.errors import BadInput, MidfillError
+from protocol.messages import Completion, CompletionRequest, Usage
+from protocol.settings import Settings
 
 if TYPE_CHECKING:
     from lsp_server.core.client import CoreClient
     from lsp_server.editing.documents import Position
     from lsp_server.suggesting.reasons import Reason
     from midfill.headless.engine_core import EngineCore
+
+_WORTH_TELLING_S = 1.0  # a wait
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,14 +70,19 @@ def complete_command(
     explain: Annotated[
         bool, typer.Option("--explain", help="Show the prompt, and where each part comes from.")
     ] = False,
+    start_core: Annotated[
+        bool,
+        typer.Option("--start-core/--no-start-core", help="Start a core if none runs, and leave it for the next call."),
+    ] = True,
 ) -> None:
     """Print the suggestion for a place in a file.
 
-    The request goes to a running core. If there is none, or if its settings differ from those given (defaults do not
-    count), this process loads the model. An unlikely suggestion is printed too, with a note if an editor shows it only
-    on request.
+    The request goes to the running core, or to one that this command starts, as editors do, and leaves running. With
+    --no-start-core, or if the running core has other settings than those given (defaults do not count), this process
+    loads the model. An unlikely suggestion is printed too, with a note if an editor shows it only on request.
     """
-    result = asyncio.run(complete(settings, FilePosition.parse(place)))
+    with Waiting() as waiting:
+        result = asyncio.run(complete(settings, FilePosition.parse(place), waiting, may_start=start_core))
     if as_json:
         prompt = {"prompt": to_builtins(result.parts)} if explain else {}
         typer.echo(json.dumps(_as_json(result, settings) | prompt, indent=2, ensure_ascii=False))
@@ -102,8 +100,11 @@ def complete_command(
         typer.echo(f"midfill: editors show this suggestion only on request. {reason.explanation}", err=True)
 
 
-async def complete(settings: Settings, place: FilePosition) -> Result:
-    """The suggestion for the place; BadInput if the file or the place does not exist, and the core's errors."""
+async def complete(settings: Settings, place: FilePosition, waiting: Waiting, *, may_start: bool) -> Result:
+    """The suggestion for the place; BadInput if the file or the place does not exist, and the core's errors.
+
+    With `may_start` a core is started if none runs, and stays.
+    """
     from lsp_server.editing.languages import language_id_of
     from lsp_server.filters.cursor_context import Insertion
     from lsp_server.filters.likely import likely_part, whole
@@ -115,14 +116,16 @@ async def complete(settings: Settings, place: FilePosition) -> Result:
     _check_allowed(place.path, settings)
     uri = place.path.resolve().as_uri()
     cursor = _cursor(text, place)
-    async with _find_core(settings) as core:
+    async with core_to_ask(settings, waiting, may_start=may_start) as core:
         answers = _Witness(core)
         session = EditingSession(answers, settings, "complete", lambda _: None)
         folder = workspace_of(place.path.resolve())
         session.documents.use_folders([folder.as_uri()])
         opened = session.open(uri, language_id_of(place.path.suffix), 1, text)
+        indexing = asyncio.get_running_loop().call_later(_WORTH_TELLING_S, waiting.on, f"indexing {folder}")
         if not await gathered(opened, cursor, folder, settings):
-            _tell(f"the index of {folder} takes long, and is incomplete")
+            waiting.note(f"the index of {folder} takes long, and is incomplete")
+        indexing.cancel()
         started = time.perf_counter()
         insertions = await session.suggest(opened, Query(cursor, invoked=True))
         milliseconds = (time.perf_counter() - started) * 1000
@@ -162,74 +165,6 @@ class _Witness:
 
     def release(self, session: str) -> None:
         self._core.release(session)
-
-
-@asynccontextmanager
-async def _find_core(settings: Settings) -> AsyncIterator[CoreClient | EngineCore]:
-    """The core on another machine, a running one, or an engine in this process; with the errors of each."""
-    client = await _running_core(settings)
-    if client is not None:
-        try:
-            yield client
-        finally:
-            await client.close()
-        return
-    from inference.loading.options import engine_options
-    from inference.remote.connecting import open_engine
-    from midfill.headless.engine_core import EngineCore
-
-    console = Console(stderr=True)
-    with console.status("loading the model"):
-        engine = open_engine(engine_options(settings))
-    yield EngineCore(engine)
-    engine.close()
-
-
-async def _running_core(settings: Settings) -> CoreClient | None:
-    from lsp_server.core.client import CoreClient
-    from lsp_server.core.local_cores import endpoint_of
-    from lsp_server.core.target import remote_endpoint
-
-    if settings.core:
-        return await CoreClient.open(remote_endpoint(settings), _ignore)
-    file = address_file(runtime_folder(), core_name(resolve_model(settings.model), resolve_engine(settings.engine)))
-    try:
-        address = await _usable_core(settings, file)
-        return None if address is None else await CoreClient.open(endpoint_of(address, file), _ignore)
-    except Unauthorized:
-        raise
-    except CoreUnavailable as error:
-        _tell(f"{error}; loading the model in this process")
-        return None
-
-
-async def _usable_core(asked: Settings, file: Path) -> CoreAddress | None:
-    """The running core, if it has the requested settings; a line on stderr says where it differs."""
-    from lsp_server.core.local_cores import answering_core, ask_status, endpoint_of
-
-    address = await answering_core(file)
-    if address is None:
-        return None
-    status = await ask_status(endpoint_of(address, file))
-    found = differences(address.settings, asked, ANSWER_SETTINGS)
-    given = [one for one in found if one.asked != SETTINGS[one.name].default]
-    if status.state == "failed":
-        _tell(f"the running core has failed ({status.detail}); loading the model in this process")
-        return None
-    if given:
-        _tell(f"the running core has {describe(given, option_name)}; loading the model in this process")
-        return None
-    if found:
-        _tell(f"the running core answers, with {describe(found, option_name)}")
-    return address
-
-
-def _tell(message: str) -> None:
-    typer.echo(f"midfill: {message}", err=True)
-
-
-def _ignore(status: CoreStatus) -> None:
-    """Ignores the core's status: a model that still loads only delays the answer."""
 
 
 def _read(path: Path) -> str:

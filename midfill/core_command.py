@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Literal
@@ -13,7 +14,7 @@ import typer
 from midfill.output_files import check_writable
 from protocol.errors import BadInput
 from protocol.identity import core_settings
-from protocol.rendezvous import cache_folder, resolve_engine, resolve_model
+from protocol.rendezvous import address_file, cache_folder, core_name, resolve_engine, resolve_model, runtime_folder
 from protocol.settings import Settings
 
 
@@ -65,7 +66,8 @@ def core_command(
 ) -> None:
     """Run the inference core that language servers share, or control the running ones with a subcommand.
 
-    Language servers start a core if none runs. Run one by hand to serve other machines, or programs that speak HTTP.
+    Language servers start a core if none runs. Run one by hand to serve other machines, or programs that speak HTTP: it
+    takes the place of one that a language server has started.
     """
     if context.invoked_subcommand is not None:
         return
@@ -103,5 +105,17 @@ def core_command(
         replaceable=replaceable,
         speed_folder=cache_folder(),
     )
-    if not serve(options):
+    # Clients start cores that give way; two of them agree by the core's lock.
+    with ExitStack() as place:
+        if not replaceable:
+            place.enter_context(_place_of(options.engine.model, options.engine.engine))
+        ended = serve(options, on_published=place.close)
+    if not ended:
         os._exit(0)  # a normal exit would stop the model's thread within torch, which aborts the process
+
+
+def _place_of(model: str, engine: str) -> AbstractContextManager[None]:
+    from lsp_server.core.takeover import place_of
+
+    file = address_file(runtime_folder(), core_name(model, engine))
+    return place_of(file, lambda told: typer.echo(f"midfill: {told}", err=True))

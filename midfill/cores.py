@@ -19,6 +19,10 @@ from protocol.settings_sources import with_environment
 from protocol.sizes import megabytes
 
 _Model = Annotated[str | None, typer.Option("--model", help="Only the core of this model.", show_default=False)]
+_UNDO_STOP = (
+    "editors that are open now wait. A core starts again when you request a suggestion by hand in one of them, when "
+    "you open another editor, or by `midfill core restart`"
+)
 _Act = Callable[[Path, CoreAddress], Awaitable[str]]
 
 
@@ -49,7 +53,7 @@ def cores_command(context: typer.Context) -> None:
 
 
 def stop_command(model: _Model = None) -> None:
-    """End the running cores. Editors that use one show this, and start none until you ask for one there."""
+    """End the running cores. Editors that are open now show this, and start none until you ask for one there."""
     from lsp_server.core.local_cores import stop_core
 
     async def stop(file: Path, address: CoreAddress) -> str:
@@ -57,6 +61,7 @@ def stop_command(model: _Model = None) -> None:
         return f"stopped {address.model} (process {address.pid})"
 
     _each(model, stop)
+    typer.echo(f"midfill: {_UNDO_STOP}", err=True)
 
 
 def restart_command(model: _Model = None) -> None:

@@ -2,8 +2,8 @@
 
 A core holds `core-KEY.lock` while it runs, with KEY from its name, and writes `core-KEY.json` once it listens: its
 address, its settings and its protocol version. It removes the address when it exits; the system releases the lock even
-if the core is killed. `core-KEY.stopped` exists while the user wants no core of this name. Only the user can read the
-folder's files.
+if the core is killed. `core-KEY.stopped` keeps the clients that ran when the user stopped the core from
+starting one of this name. Only the user can read the folder's files.
 """
 
 from __future__ import annotations
@@ -39,10 +39,11 @@ class CoreAddress(msgspec.Struct, frozen=True):
 
 
 class StoppedCore(msgspec.Struct, frozen=True):
-    """A core that the user has stopped: no client starts one of its name until the user asks for one."""
+    """A core that the user has stopped: no client of then starts one of its name until the user asks for one."""
 
     by: str  # the program that stopped it, for users
     address: CoreAddress | None = None  # where it ran, if it ran
+    at: float = 0.0  # when, in seconds since the epoch; clients that begin later start a core
 
 
 def runtime_folder() -> Path:
@@ -145,7 +146,7 @@ def write_address(path: Path, address: CoreAddress) -> None:
 
 
 def write_stop(address_file: Path, stopped: StoppedCore) -> None:
-    """Keep clients from starting this core until `end_stop`; BadInput if the folder is not writable."""
+    """Keep the clients of now from starting this core until `end_stop`; BadInput if the folder is not writable."""
     write_private(_stop_file(address_file), msgspec.json.encode(stopped).decode())
 
 

@@ -62,6 +62,7 @@ ROOMS: dict[str, list[set[str]]] = {
     "midfill": [
         {
             "midfill.explain",
+            "midfill.waiting",
             "midfill.workspaces",
             "midfill.options",
             "midfill.takes_options",
@@ -70,6 +71,7 @@ ROOMS: dict[str, list[set[str]]] = {
             "midfill.installation",
             "midfill.samples",
         },
+        {"midfill.core_to_ask"},
         {
             "midfill.doctor",
             "midfill.evaluation",

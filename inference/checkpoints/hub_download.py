@@ -17,6 +17,7 @@ from fnmatch import fnmatch
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
+from urllib.parse import urlsplit
 
 from filelock import FileLock, Timeout
 
@@ -25,6 +26,7 @@ from protocol.errors import BadModel
 from protocol.sizes import megabytes
 
 if TYPE_CHECKING:
+    import httpx2
     from huggingface_hub.hf_api import ModelInfo
 
 ReportBytes = Callable[[int, int], None]  # bytes that are here, and bytes of all files
@@ -212,10 +214,21 @@ def _explained(name: HubName) -> Iterator[None]:
     except (HfHubHTTPError, httpx2.HTTPError, OSError) as error:
         if isinstance(error, OSError) and error.errno == errno.ENOSPC:
             raise BadModel(f"the disk is full, and {name} incomplete: make room, then try again") from error
+        why = f"{_host_of(error)} cannot be reached ({error})" if isinstance(error, httpx2.TransportError) else error
         raise BadModel(
-            f"{name} is not in the local cache and could not be fetched: {error}. What has arrived is kept: try again, "
+            f"{name} is not in the local cache and could not be fetched: {why}. What has arrived is kept: try again, "
             "or choose a model of this machine"
         ) from error
+
+
+def _host_of(error: httpx2.TransportError) -> str:
+    """The host that a failed request was sent to; the hub's if the error does not know its request."""
+    from huggingface_hub.constants import ENDPOINT
+
+    try:
+        return error.request.url.host
+    except RuntimeError:
+        return urlsplit(ENDPOINT).netloc
 
 
 def _silent() -> Any:

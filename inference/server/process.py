@@ -92,10 +92,11 @@ class ServeOptions:
     runtime_dir: Path | None = None  # None means `protocol.rendezvous.runtime_folder()`
 
 
-def serve(options: ServeOptions) -> bool:
+def serve(options: ServeOptions, on_published: Callable[[], None] = lambda: None) -> bool:
     """Serve until a signal, until clients end the core, or until no client has been connected for `exit_after_s`.
 
-    Returns False if the model thread has not ended in time: the process must then end by `os._exit`.
+    Calls `on_published` when clients find this core. Returns False if the model thread has not ended in time: the
+    process must then end by `os._exit`.
 
     Raises AlreadyServed if a core of this user serves the model, PortInUse if the address is taken, DeviceLost if this
     process can no longer use its GPU, and the errors of `needs_download`. Publishes the address and the token in the
@@ -123,6 +124,7 @@ def serve(options: ServeOptions) -> bool:
         signals = stack.enter_context(_signals_that_end_gently())
         stack.callback(published.unlink, missing_ok=True)
         write_address(published, address)
+        on_published()
         log.info("serving %s at %s, to clients with the token in %s", address.model, address.url, folder / "token")
         access = Access(token, options.allowed_origins, _host_names(options, listeners[0]), users)
         has_ended = _run(options, listeners, access, users, certificate, signals)

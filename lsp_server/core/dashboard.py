@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from http import HTTPStatus
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from urllib.parse import urlsplit
@@ -23,7 +24,7 @@ async def dashboard_url(settings: Settings, *, once: bool) -> str:
     With `once` it opens the page once and soon: for a browser's command line, which other users of the machine may see.
     Raises Unauthorized if the core refuses the token, and CoreUnavailable if it does not answer.
     """
-    endpoint = await target_of(settings).find()
+    endpoint = await target_of(settings, time.time()).find()
     await endpoint.check()
     try:
         return await asyncio.to_thread(_ask, endpoint, once)

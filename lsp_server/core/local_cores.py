@@ -90,11 +90,13 @@ async def ask_status(endpoint: Endpoint) -> CoreStatus:
 
 
 async def stop_core(file: Path, by: str) -> bool:
-    """End the core that this address file names, as `end_core`, and keep clients from starting another one.
+    """End the core that this address file names, as `end_core`, and keep the clients of now from starting another one.
 
     `by` names the program that stops it, for their users.
     """
-    write_stop(file, StoppedCore(by, published_core(file)))  # first: other clients look at it when the core ends
+    write_stop(
+        file, StoppedCore(by, published_core(file), time.time())
+    )  # first: other clients look at it when the core ends
     try:
         return await end_core(file, "stop")
     except BaseException:

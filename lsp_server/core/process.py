@@ -43,6 +43,11 @@ def core_environment(settings: Settings) -> dict[str, str]:
     return {variable_name("engine_key"): settings.engine_key} if settings.engine_key else {}
 
 
+def starting_lock(file: Path) -> filelock.BaseFileLock:
+    """The lock of whoever starts a core for this address file; the core itself holds `.lock`."""
+    return filelock.FileLock(file.with_suffix(".starting"), mode=0o600)
+
+
 def _option(name: str, value: object) -> Sequence[str]:
     if isinstance(value, bool):
         return [option_name(name if value else f"no_{name}")]
@@ -61,7 +66,7 @@ class LocalCore:
     ) -> None:
         """`file` is the core's address file; `environment` is added to this process's own."""
         self.file = file
-        self._lock = filelock.FileLock(file.with_suffix(".starting"), mode=0o600)  # the core itself holds `.lock`
+        self._lock = starting_lock(file)
         self._command = command
         self._environment = environment or {}
         self._log_file = file.with_suffix(".log")

@@ -28,9 +28,12 @@ _START_TIMEOUT_S = 120.0
 HOW_TO_START = "request a suggestion by hand, restart the core, or run `midfill core`"
 
 
-def target_of(settings: Settings) -> CoreTarget:
-    """The core to stay connected to."""
-    return _remote_target(settings) if settings.core else _local_target(settings)
+def target_of(settings: Settings, since: float) -> CoreTarget:
+    """The core to stay connected to, for a client that began at `since`, in seconds since the epoch.
+
+    A stop from before is not meant for this client: it starts a core.
+    """
+    return _remote_target(settings) if settings.core else _local_target(settings, since)
 
 
 def same_core(one: Settings, other: Settings) -> bool:
@@ -77,7 +80,7 @@ def local_core(settings: Settings) -> LocalCore:
     return LocalCore(file, command, _START_TIMEOUT_S, core_environment(settings))
 
 
-def _local_target(settings: Settings) -> CoreTarget:
+def _local_target(settings: Settings, since: float) -> CoreTarget:
     async def find() -> Endpoint:
         core = local_core(settings)
         address = await core.find_or_start()
@@ -88,7 +91,8 @@ def _local_target(settings: Settings) -> CoreTarget:
     def stopped() -> str:
         with suppress(BadInput):  # a runtime folder that cannot be used, which `find` reports
             found = read_stop(local_core(settings).file)
-            return "" if found is None else f"{found.by} stopped the core: {HOW_TO_START}"
+            if found is not None and found.at >= since:
+                return f"{found.by} stopped the core: {HOW_TO_START}"
         return ""
 
     return CoreTarget(find, LOCAL_RETRY, stopped, lambda: end_stop(local_core(settings).file))

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from midfill.demo.script import SCENES, DemoLanguage
 from midfill.output_files import check_writable
 from protocol.settings import Settings
 
@@ -21,7 +22,8 @@ def demo_command(
     share: Annotated[
         bool, typer.Option("--share", help="Use the core that editors use instead of a private one.")
     ] = False,
-    svg: Annotated[Path | None, typer.Option(help="Write a picture of the terminal to this SVG file.")] = None,
+    language: Annotated[DemoLanguage, typer.Option(help="The language of the code that is typed.")] = "python",
+    svg: Annotated[Path | None, typer.Option(help="Write a moving picture of the typing to this SVG file.")] = None,
 ) -> None:
     """Watch a language server and a core at work.
 
@@ -33,7 +35,7 @@ def demo_command(
     check_writable(svg)
     console = Console()
     try:
-        asyncio.run(run_demo(console, settings, speed, share, svg))
+        asyncio.run(run_demo(console, settings, SCENES[language], speed, share, svg))
     except KeyboardInterrupt:
         console.print("stopped")
         raise typer.Exit(_INTERRUPTED) from None

@@ -88,14 +88,16 @@ class Editor:
         return Position(len(lines) - 1, len(lines[-1]))
 
     def _enter(self) -> KeyPress:
-        """Break the line, keep its indentation, and strip a blank line's white space."""
+        """Break the line, keep its indentation, and strip a blank line's white space; a pair's closer goes below."""
         line, column = self.cursor
-        before = self.document.lines[line][:column]
-        indent = len(before) - len(before.lstrip(" "))
+        before, after = self.document.lines[line][:column], self.document.lines[line][column:]
+        outer = indent = len(before) - len(before.lstrip(" "))
         if before.rstrip().endswith((":", "(", "[", "{")):
             indent += _INDENT
+        closes = bool(before) and bool(after) and _CLOSER_OF.get(before[-1]) == after[0]
         start = self.cursor if before.strip() else Position(line, 0)
-        return self._apply(Edit(start, self.cursor, "\n" + " " * indent), Position(line + 1, indent), "Enter")
+        text = "\n" + " " * indent + ("\n" + " " * outer if closes else "")
+        return self._apply(Edit(start, self.cursor, text), Position(line + 1, indent), "Enter")
 
     def _insert(self, text: str, label: str, back: int = 0) -> KeyPress:
         """Insert a piece of a line, and place the cursor `back` characters before its end."""

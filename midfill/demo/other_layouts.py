@@ -12,11 +12,14 @@ from lsp_server.suggesting.editing_session import EditingSession
 from lsp_server.suggesting.queries import Query
 from lsp_server.suggesting.requests import PromptCost
 from midfill.demo.player import Keystroke
+from midfill.demo.script import Scene
 from midfill.headless.engine_core import EngineCore
 from protocol.settings import Settings, Strategy
 
 
-async def mean_recomputed(strategy: Strategy, settings: Settings, text: str, keystrokes: Sequence[Keystroke]) -> float:
+async def mean_recomputed(
+    strategy: Strategy, settings: Settings, scene: Scene, keystrokes: Sequence[Keystroke]
+) -> float:
     """The mean of recomputed tokens per request if prompts had the layout `strategy`.
 
     Windows, tokenizer and the longest common prefix with resident tokens are real; only the model is missing. The
@@ -26,7 +29,7 @@ async def mean_recomputed(strategy: Strategy, settings: Settings, text: str, key
     costs: list[PromptCost] = []
     always = replace(settings, strategy=strategy, prepare_ahead="always")
     session = EditingSession(EngineCore(engine), always, "demo", costs.append)
-    opened = session.open("file:///demo", "python", 1, text)
+    opened = session.open("file:///demo", scene.language, 1, scene.text)
     for key in keystrokes:
         if key.press.edit is not None:
             opened.apply(key.press.edit)

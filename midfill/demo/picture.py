@@ -1,17 +1,27 @@
-"""The picture of a run: an SVG of a terminal with one representative frame and the result."""
+"""The moving picture of a run: an SVG in which code is typed, and suggestions appear and are accepted, with their cost.
+
+Every row of the screen is drawn once for each time that it changes, and shown for as long as it stays so. A program
+that does not animate SVG shows the keystroke before an acceptance.
+"""
 
 from __future__ import annotations
 
+import html
 import io
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-from rich.console import Console, Group, RenderableType
+from rich.color import Color
+from rich.console import Console, RenderableType
+from rich.segment import Segment
+from rich.style import Style
 from rich.terminal_theme import TerminalTheme
 from rich.text import Text
 
 from midfill.demo.player import Keystroke
-from midfill.demo.views import LOG_ROWS, WIDTH, frame
+from midfill.demo.script import Scene
+from midfill.demo.views import WIDTH, code_view, cost_table
 
 _THEME = TerminalTheme(
     background=(24, 27, 34),
@@ -37,23 +47,144 @@ _THEME = TerminalTheme(
         (255, 255, 255),
     ],
 )
+_CODE_ROWS = 13
+_CELL, _LINE = 8.4, 18  # a character of 14 px; each row is stretched to its cells, whatever the font
+_MARGIN = 12
+_KEY_S, _JUMP_S, _READ_S, _ACCEPTED_S, _END_S = 0.09, 0.7, 0.9, 0.6, 3.0
+_FONT = "ui-monospace, SFMono-Regular, Menlo, Consolas, 'DejaVu Sans Mono', monospace"
 
 
-def write_picture(path: Path, keystrokes: Sequence[Keystroke], result: RenderableType) -> None:
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """A row of the screen as it is from one keystroke, by its number, to before another."""
+
+    place: int
+    segments: tuple[Segment, ...]
+    first: int
+    end: int
+
+
+def write_picture(path: Path, keystrokes: Sequence[Keystroke], scene: Scene) -> None:
     """Write the SVG."""
-    console = Console(record=True, width=WIDTH, file=io.StringIO(), force_terminal=True, color_system="truecolor")
-    console.print(Group(frame(keystrokes[: _telling(keystrokes) + 1]), Text(), result))
-    console.save_svg(str(path), title="midfill demo", theme=_THEME)
+    screens = [_screen(key, scene) for key in keystrokes]
+    starts = [0.0]
+    for index in range(len(keystrokes)):
+        starts.append(starts[-1] + _seconds(keystrokes, index))
+    styles: dict[Style, str] = {}
+    still = _telling(keystrokes)
+    rows = [_draw(row, starts, still, styles) for row in _rows(screens)]
+    width, height = WIDTH * _CELL + 2 * _MARGIN, len(screens[0]) * _LINE + 2 * _MARGIN
+    rules = "".join(f".{name}{{{_css(style)}}}" for style, name in styles.items())
+    path.write_text(
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:g} {height:g}" width="{width:g}">'
+        f"<style>text{{font:14px {_FONT};fill:{_THEME.foreground_color.hex};white-space:pre}}{rules}</style>"
+        f'<rect width="100%" height="100%" rx="8" fill="{_THEME.background_color.hex}"/>\n'
+        f'<g transform="translate({_MARGIN} {_MARGIN + 13})">\n{"".join(rows)}</g></svg>\n',
+        encoding="utf-8",
+    )
+
+
+def _screen(key: Keystroke, scene: Scene) -> list[tuple[Segment, ...]]:
+    """The rows of the screen after a keystroke."""
+    console = Console(width=WIDTH, file=io.StringIO(), force_terminal=True, color_system="truecolor")
+    code = _lines(console, code_view(key, _CODE_ROWS, scene.language))
+    blank = [()] * (_CODE_ROWS - len(code) + 1)
+    return [
+        *_lines(console, Text(scene.sample, "bold")),
+        (),
+        *code,
+        *blank,
+        *_lines(console, cost_table([key], timed=False)),
+    ]
+
+
+def _lines(console: Console, shown: RenderableType) -> list[tuple[Segment, ...]]:
+    """The rendered lines, without the blanks at their ends."""
+    lines = (tuple(Segment.simplify(line)) for line in console.render_lines(shown, pad=False))
+    return [line[:-1] if line and _is_blank(line[-1]) else line for line in lines]
+
+
+def _is_blank(segment: Segment) -> bool:
+    return not segment.text.strip() and not (segment.style and segment.style.reverse)
+
+
+def _rows(screens: Sequence[Sequence[tuple[Segment, ...]]]) -> Iterator[_Row]:
+    for place in range(len(screens[0])):
+        first = 0
+        for index in range(1, len(screens) + 1):
+            if index == len(screens) or screens[index][place] != screens[first][place]:
+                yield _Row(place, screens[first][place], first, index)
+                first = index
+
+
+def _seconds(keystrokes: Sequence[Keystroke], index: int) -> float:
+    """How long the screen stays as this keystroke leaves it."""
+    if index + 1 == len(keystrokes):
+        return _END_S
+    now, following = keystrokes[index].press, keystrokes[index + 1].press
+    if following.accepted:
+        return _READ_S
+    return _JUMP_S if now.jumped else _ACCEPTED_S if now.accepted else _KEY_S
+
+
+def _draw(row: _Row, starts: Sequence[float], still: int, styles: dict[Style, str]) -> str:
+    """The row as an element that is visible in its time."""
+    cells = sum(segment.cell_length for segment in row.segments)
+    text = "".join(_span(segment, styles) for segment in row.segments)
+    if not row.segments:
+        return ""
+    blocks = "".join(_blocks(row.segments))
+    drawn = f'{blocks}<text textLength="{cells * _CELL:g}" xml:space="preserve">{text}</text>'
+    whole = starts[-1]
+    begin, end = starts[row.first] / whole, starts[row.end] / whole
+    if begin == 0 and end == 1:
+        return f'<g transform="translate(0 {row.place * _LINE})">{drawn}</g>\n'
+    values = [*(["hidden"] if begin else []), "visible", *(["hidden"] if end < 1 else [])]
+    times = ["0", *([f"{begin:.4f}"] if begin else []), *([f"{end:.4f}"] if end < 1 else [])]
+    hidden = "" if row.first <= still < row.end else ' visibility="hidden"'
+    return (
+        f'<g transform="translate(0 {row.place * _LINE})"{hidden}><animate attributeName="visibility" '
+        f'values="{";".join(values)}" keyTimes="{";".join(times)}" dur="{whole:.1f}s" calcMode="discrete" '
+        f'repeatCount="indefinite"/>{drawn}</g>\n'
+    )
+
+
+def _span(segment: Segment, styles: dict[Style, str]) -> str:
+    text = html.escape(segment.text, quote=False)
+    style = segment.style or Style.null()
+    if not _css(style) or _is_blank(segment):
+        return text
+    return f'<tspan class="{styles.setdefault(style, f"s{len(styles)}")}">{text}</tspan>'
+
+
+def _blocks(segments: Sequence[Segment]) -> Iterator[str]:
+    """The cursor: what is drawn in reverse stands on a block of the text's colour."""
+    column = 0
+    for segment in segments:
+        if segment.style and segment.style.reverse:
+            size = f'width="{segment.cell_length * _CELL:g}" height="{_LINE}"'
+            yield f'<rect x="{column * _CELL:g}" y="-14" {size} fill="{_colour(segment.style.color)}"/>'
+        column += segment.cell_length
+
+
+def _css(style: Style) -> str:
+    """The declarations of a style; none if it looks like plain text."""
+    colour = _THEME.background_color.hex if style.reverse else _colour(style.color)
+    parts = [f"fill:{colour}"] if colour != _THEME.foreground_color.hex else []
+    parts += ["font-weight:bold"] * bool(style.bold) + ["font-style:italic"] * bool(style.italic)
+    return ";".join([*parts, *(["opacity:.6"] * bool(style.dim))])
+
+
+def _colour(colour: Color | None) -> str:
+    return (colour or Color.default()).get_truecolor(_THEME).hex
 
 
 def _telling(keystrokes: Sequence[Keystroke]) -> int:
-    """The index of a keystroke with a suggestion: preferably just before its acceptance, or shortly after a jump."""
+    """The index of a keystroke with a suggestion: preferably the last one before its acceptance."""
 
-    def worth(index: int) -> tuple[bool, bool, bool, int]:
+    def worth(index: int) -> tuple[bool, bool, int]:
         after = [key.press for key in keystrokes[index + 1 : index + 3]]
         accepted = bool(after) and after[0].accepted and not after[-1].undone
-        listed = keystrokes[max(0, index + 1 - LOG_ROWS) : index + 1]
-        jumped = any(key.press.jumped for key in listed)
-        return keystrokes[index].suggestion is not None, accepted, jumped, index
+        return keystrokes[index].suggestion is not None, accepted, index
 
     return max(range(len(keystrokes)), key=worth)

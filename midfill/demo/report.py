@@ -15,7 +15,8 @@ from midfill.replay.results import percentile
 from protocol.heat import Heat
 from protocol.settings import Strategy
 
-HEAT_STYLES: dict[Heat, str] = {"hot": "bold red", "warm": "bold yellow", "cold": "bold blue"}
+# Calm where little was computed, warmer the more it was.
+HEAT_STYLES: dict[Heat, str] = {"hot": "bold green", "warm": "bold yellow", "cold": "bold red"}
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from rich.text import Text
 from lsp_server.editing.documents import Position
 from midfill.demo.player import Keystroke
 from midfill.demo.report import HEAT_STYLES, summarize
-from midfill.demo.script import SAMPLE
+from midfill.demo.script import Scene
 from midfill.headless.lsp_values import Suggestion, UsageReport
 
 WIDTH = 80
@@ -26,11 +26,10 @@ _PLAIN_GHOST_LENGTH = 60
 _CODE_ROWS = 17
 _OTHER_ROWS = 14  # of the frame, beside the code
 GHOST = "italic bright_black"
-_HIGHLIGHTER = Syntax("", "python", theme="ansi_dark", background_color="default")
 
 
 @contextmanager
-def showing(console: Console) -> Iterator[Callable[[Sequence[Keystroke]], None]]:
+def showing(console: Console, scene: Scene) -> Iterator[Callable[[Sequence[Keystroke]], None]]:
     """A function that shows the newest keystroke: in a frame that it redraws, or as a line if there is no terminal."""
     if not console.is_terminal:
         yield lambda keystrokes: console.print(
@@ -40,7 +39,7 @@ def showing(console: Console) -> Iterator[Callable[[Sequence[Keystroke]], None]]
 
     def draw(keystrokes: Sequence[Keystroke]) -> None:
         code_rows = max(6, min(_CODE_ROWS, console.height - _OTHER_ROWS))
-        live.update(frame(keystrokes, code_rows), refresh=True)
+        live.update(frame(keystrokes, scene, code_rows), refresh=True)
 
     with Live(console=console, auto_refresh=False) as live:
         yield draw
@@ -57,24 +56,36 @@ def plain_line(key: Keystroke) -> str:
     return f"{_plain_cost(key)}  {text}"
 
 
-def frame(keystrokes: Sequence[Keystroke], code_rows: int = _CODE_ROWS) -> RenderableType:
+def frame(keystrokes: Sequence[Keystroke], scene: Scene, code_rows: int = _CODE_ROWS) -> RenderableType:
     """The code, the costs of the last keystrokes, and the totals so far."""
-    code = Panel(
-        code_view(keystrokes[-1], code_rows), title=f"[bold]{SAMPLE}", title_align="left", border_style="bright_black"
-    )
+    code = _code_panel(keystrokes[-1], scene, code_rows)
     return Constrain(Group(code, _log(keystrokes[-LOG_ROWS:]), Text(), _totals(keystrokes)), WIDTH)
 
 
-def _log(keystrokes: Sequence[Keystroke]) -> Table:
+def _code_panel(keystroke: Keystroke, scene: Scene, rows: int) -> RenderableType:
+    """The lines around the cursor, in a frame with the file's name."""
+    code = code_view(keystroke, rows, scene.language)
+    title = f"[bold]{scene.sample}"
+    return Panel(code, title=title, title_align="left", border_style="bright_black", height=rows + 2)
+
+
+def cost_table(keystrokes: Sequence[Keystroke], *, timed: bool = True) -> Table:
+    """A row for each keystroke, with `timed` its milliseconds too; all but the last one are dim."""
     table = Table(box=None, expand=True, padding=(0, 1), header_style="bright_black")
     table.add_column("key", width=16, no_wrap=True)
     table.add_column("", width=6)
     table.add_column("recomputed", width=_BAR_CELLS)
     table.add_column("of prompt tokens", justify="right", width=17)
-    table.add_column("ms", justify="right", width=5)
+    if timed:
+        table.add_column("ms", justify="right", width=5)
     for index, key in enumerate(keystrokes):
         style = None if index == len(keystrokes) - 1 else "dim"
-        table.add_row(key.press.label, *_cost_cells(key), style=style)
+        table.add_row(key.press.label, *_cost_cells(key)[: None if timed else -1], style=style)
+    return table
+
+
+def _log(keystrokes: Sequence[Keystroke]) -> Table:
+    table = cost_table(keystrokes)
     for _ in range(LOG_ROWS - len(keystrokes)):
         table.add_row()
     return table
@@ -123,21 +134,22 @@ def _plain_cost(key: Keystroke) -> str:
     return f"{key.press.label:<16} {heat:<5} {tokens:>22} {key.milliseconds:>4.0f} ms"
 
 
-def code_view(keystroke: Keystroke, height: int) -> Text:
+def code_view(keystroke: Keystroke, height: int, language: str) -> Text:
     """`height` lines with their numbers, the cursor a third from the top."""
-    code = _HIGHLIGHTER.highlight("".join(keystroke.lines)).split("\n", allow_blank=True)
+    highlighter = Syntax("", language, theme="ansi_dark", background_color="default")
+    code = highlighter.highlight("".join(keystroke.lines)).split("\n", allow_blank=True)
     cursor = keystroke.cursor
     first = max(0, min(cursor.line - height // 3, len(keystroke.lines) - height))
     rows: list[Text] = []
     for number in range(first, min(first + height, len(code))):
         here = number == cursor.line
-        pieces = cursor_line(code[number], cursor, keystroke.suggestion) if here else [code[number]]
+        pieces = _cursor_line(code[number], cursor, keystroke.suggestion) if here else [code[number]]
         rows.append(Text.assemble((f"{number + 1:4} ", "bold" if here else "bright_black"), pieces[0]))
         rows += [Text.assemble("     ", piece) for piece in pieces[1:]]
     return Text("\n", no_wrap=True, overflow="ellipsis").join(rows[:height])
 
 
-def cursor_line(line: Text, cursor: Position, suggestion: Suggestion | None) -> Sequence[Text]:
+def _cursor_line(line: Text, cursor: Position, suggestion: Suggestion | None) -> Sequence[Text]:
     """The cursor's line with the ghost text in it; it may become several lines."""
     before, after = line[: cursor.column], line[cursor.column :]
     if suggestion is None:

@@ -27,11 +27,14 @@ def doctor_command(
     settings: Settings,
     refused: Sequence[BadSettings],
     file: Annotated[Path | None, typer.Argument(help="Also say whether this file gets suggestions.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print a JSON object.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print a JSON object, with all facts.")] = False,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Also show packages, folders, and the settings that are at their defaults.")
+    ] = False,
 ) -> None:
     """Check the installation, the model and the cores, and list every problem with its remedy.
 
-    Exits with status 1 if there is a problem.
+    The problems come first, then what was found. Exits with status 1 if there is a problem.
     """
     from midfill.doctor import findings
 
@@ -40,7 +43,7 @@ def doctor_command(
     if as_json:
         typer.echo(json.dumps(result, indent=2, ensure_ascii=False))
     else:
-        _print(Console(), sections, result["problems"])
+        _print(Console(), sections, everything=everything)
     if not result["ok"]:
         raise typer.Exit(1)
 
@@ -74,20 +77,24 @@ async def _engine(settings: Settings, gpus: tuple[Gpu, ...]) -> Sequence[Section
     return await engine(settings) or model(settings, gpus), models(settings, gpus)
 
 
-def _print(console: Console, sections: Sequence[Section], problems: Sequence[str]) -> None:
+def _print(console: Console, sections: Sequence[Section], *, everything: bool) -> None:
+    problems = [(section.title, problem) for section in sections for problem in section.problems]
+    for title, problem in problems:
+        console.print(Text.assemble((f"✗ {title}: ", "bold red"), problem), soft_wrap=True)
+    if not problems:
+        console.print(Text("✓ no problems found", style="bold green"))
     for section in sections:
+        facts = (*section.facts, *section.minor) if everything else section.facts
+        if not facts:
+            continue
+        console.print()
         console.print(Text(section.title, style="bold"))
         table = Table.grid(padding=(0, 2))
         table.add_column(style="bright_black", no_wrap=True, min_width=16)
         table.add_column(overflow="fold")
-        for name, value in section.facts:
+        for name, value in facts:
             table.add_row(f"  {name}", Text(value))
         console.print(table)
-        for problem in section.problems:
-            console.print(Text(f"  ✗ {problem}", style="bold red"), soft_wrap=True)
-    console.print()
-    if problems:
-        count = "1 problem" if len(problems) == 1 else f"{len(problems)} problems"
-        console.print(Text(f"{count}, marked with ✗", style="bold red"))
-    else:
-        console.print(Text("✓ no problems found", style="bold green"))
+    if not everything:
+        console.print()
+        console.print("--all also shows packages, folders, and the settings that are at their defaults.")

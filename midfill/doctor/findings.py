@@ -9,11 +9,15 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """The facts about one subject by name, and its problems; each problem names its remedy."""
+    """The facts about one subject by name, and its problems; each problem names its remedy.
+
+    `minor` are facts that are seldom looked for: the terminal shows them on request.
+    """
 
     title: str
     facts: tuple[tuple[str, str], ...]
     problems: tuple[str, ...] = ()
+    minor: tuple[tuple[str, str], ...] = ()
 
 
 def as_json(sections: Iterable[Section]) -> dict[str, Any]:
@@ -23,5 +27,5 @@ def as_json(sections: Iterable[Section]) -> dict[str, Any]:
     return {
         "ok": not problems,
         "problems": problems,
-        "sections": {section.title: dict(section.facts) for section in sections},
+        "sections": {section.title: dict((*section.facts, *section.minor)) for section in sections},
     }

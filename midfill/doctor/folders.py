@@ -24,7 +24,7 @@ def folders() -> Section:
         facts.append(("cores and logs", f"{runtime_folder()} (token, addresses, core-*.log)"))
     except BadInput:
         facts.append(("cores and logs", "not usable: see core"))
-    return Section("files", tuple(facts))
+    return Section("files", (), minor=tuple(facts))
 
 
 def _sized(folder: Path) -> str:

@@ -45,15 +45,15 @@ class Gpu:
 
 def installed(settings: Settings) -> Section:
     """The versions of midfill and its packages; a missing one is a problem, the engine's if a core here needs them."""
-    facts = [("Python", f"{platform.python_version()} ({sys.executable})")]
-    facts += [(name, version_of(name) or "missing") for name in _SHOWN]
+    python = f"{platform.python_version()} ({sys.executable})"
+    midfill, *others = [(name, version_of(name) or "missing") for name in _SHOWN]
     problems = [f"the package {name} is missing: run `{sys.executable} -m pip install {name}`" for name in missing()]
     if not settings.core and (absent := missing(ENGINE)):
         problems.append(
             f"a core on this machine needs the engine, and {', '.join(absent)} are not installed: {REMEDY}, or name "
             "a core on another machine with --core"
         )
-    return Section("installed", tuple(facts), tuple(problems))
+    return Section("installed", (midfill, ("Python", python)), tuple(problems), tuple(others))
 
 
 def hardware(gpus: tuple[Gpu, ...]) -> Section:

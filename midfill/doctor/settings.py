@@ -9,18 +9,23 @@ from protocol.errors import BadSettings
 from protocol.settings import SETTINGS, Settings, json_name, option_name, variable_name
 from protocol.settings_sources import read_environment
 
+_DEFAULT = "default"
+
 
 def settings_in_force(settings: Settings, environment: Mapping[str, str], refused: Sequence[BadSettings]) -> Section:
-    """Every setting with its value and origin, and the refused variables. Secrets are not shown.
+    """Every setting with its value and origin, and the refused variables; defaults are minor. Secrets are not shown.
 
     The doctor does not see an editor's settings.
     """
-    facts = []
+    facts: list[tuple[str, str]] = []
+    defaults: list[tuple[str, str]] = []
     for setting in SETTINGS.values():
         value = getattr(settings, setting.name)
         shown = ("set" if value else "not set") if setting.secret else _show(value)
-        facts.append((json_name(setting.name), f"{shown} ({_origin(settings, setting.name, environment)})"))
-    return Section("settings", tuple(facts), tuple(f"{error} (correct or unset the variable)" for error in refused))
+        origin = _origin(settings, setting.name, environment)
+        (defaults if origin == _DEFAULT else facts).append((json_name(setting.name), f"{shown} ({origin})"))
+    problems = tuple(f"{error} (correct or unset the variable)" for error in refused)
+    return Section("settings", tuple(facts), problems, tuple(defaults))
 
 
 def _origin(settings: Settings, name: str, environment: Mapping[str, str]) -> str:
@@ -29,7 +34,7 @@ def _origin(settings: Settings, name: str, environment: Mapping[str, str]) -> st
     from_variable, refused = read_environment(Settings(), {variable: text})
     if getattr(settings, name) != getattr(from_variable, name):
         return option_name(name)
-    return variable if text and not refused else "default"
+    return variable if text and not refused else _DEFAULT
 
 
 def _show(value: object) -> str:

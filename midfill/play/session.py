@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+import time
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from typing import Any
@@ -58,10 +59,11 @@ class PageSession:
         self._link = CoreLink(self._core_changed)
         self._editing = EditingSession(self._link, settings, secrets.token_hex(4), self._tell_cost, self._tell_reason)
         self._tasks: set[asyncio.Task[None]] = set()
+        self._began = time.time()
 
     async def connect(self) -> None:
         """Find or start the core of the present model, and leave the previous one."""
-        await self._link.connect_to(target_of(self._editing.settings))
+        await self._link.connect_to(target_of(self._editing.settings, self._began))
 
     async def close(self) -> None:
         """Release the documents, and leave the core, which keeps running."""

@@ -14,8 +14,9 @@ from plotly.subplots import make_subplots
 from midfill.replay.report import COLUMNS, LEGEND, summary_cells
 from midfill.replay.results import ReplayResult, StrategyResult, percentile
 
-_HEAT_COLOURS = {"hot": "#e4572e", "warm": "#f3a712", "cold": "#3a7ca5"}
-_STRATEGY_COLOURS = {"efim": "#e4572e", "spm": "#7a5195", "psm": "#3a7ca5", "none": "#8d99ae"}
+# Calm where little was computed, warmer the more it was.
+_HEAT_COLOURS = {"hot": "#2a9d8f", "warm": "#f3a712", "cold": "#d1495b"}
+_STRATEGY_COLOURS = {"efim": "#2a9d8f", "spm": "#7a5195", "psm": "#3a7ca5", "none": "#8d99ae"}
 _NONE = 0.5  # the place of zero tokens on a logarithmic axis
 _STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; color: #222; max-width: 1180px; margin: 2rem auto; padding: 0 1rem; }

@@ -29,7 +29,7 @@ _SHARES = (
     ("kept after 30 s", "#8cc5a2", lambda day: day.kept_share_30s),
     ("kept after 10 min", "#2a9d8f", lambda day: day.kept_share_10min),
     ("accepted, of shown", "#5b7db1", lambda day: day.acceptance_share),
-    ("hot", "#e76f51", lambda day: day.hot_share),
+    ("hot", "#8d7ab8", lambda day: day.hot_share),
 )
 _TIMES = (
     ("p95", "#e9b44c", lambda day: day.latency_ms(0.95)),

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import re
+import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -125,3 +129,14 @@ def check_ollama(client: Any, error: type[Exception]) -> None:
     assert raw.response == whole.response
     with pytest.raises(error, match="repeat_penalty is"):
         client.generate(model=model.model, prompt="x", options={"repeat_penalty": 1.5})
+
+
+def test_the_documented_examples_print_one_line_each(core: Core) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "clients.md").read_text(encoding="utf-8")
+    examples = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    assert len(examples) == 3
+    for example in examples:
+        program = example.replace("127.0.0.1:8765", core.address).replace("TOKEN", core.token)
+        printed = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+        assert printed.strip()
+        assert printed.count("\n") == 1  # it ends at the newline, before the suffix

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 from lsprotocol import types
 
+from protocol.settings import TINY_MODEL
 from tests.e2e.conftest import READY_SECONDS, OpenEditor, core_pids, open_ready, ready
 from tests.lsp_server.editor import Editor, until
 
@@ -86,27 +88,43 @@ async def test_what_is_resident_is_freed_in_memory_and_on_disk(open_editor: Open
         assert emptied["state"] == "ready"
 
 
+async def stop_for(editors: tuple[Editor, ...], runtime: Path) -> None:
+    """Stop the core by one editor's command; all of them know."""
+    await editors[0].execute("midfill.stopCore")
+    assert core_pids(runtime) == []
+    for editor in editors:
+        await editor.until_state("stopped")
+        assert "stopped the core: request a suggestion by hand" in editor.statuses[-1].message
+
+
 async def test_a_stopped_core_stays_stopped_until_a_suggestion_is_requested_by_hand(
     open_editor: OpenEditor, runtime: Path
 ) -> None:
     async with open_editor() as one, open_editor() as other:
         await open_ready(one, TEXT)
-        await one.execute("midfill.stopCore")
+        await stop_for((one, other), runtime)
+        (listed,) = await other.execute("midfill.listCores")
+        assert listed["state"] == "stopped"
+        other.open(TEXT)
+        waiting = asyncio.ensure_future(other.suggest(3, 0))
+        await asyncio.sleep(1)
         assert core_pids(runtime) == []
-        async with open_editor() as later:  # it starts none either
-            for editor in (one, other, later):
-                await editor.until_state("stopped")
-                assert "stopped the core: request a suggestion by hand" in editor.statuses[-1].message
-            (listed,) = await later.execute("midfill.listCores")
-            assert listed["state"] == "stopped"
-            later.open(TEXT)
-            waiting = asyncio.ensure_future(later.suggest(3, 0))
-            await asyncio.sleep(1)
-            assert core_pids(runtime) == []
-            waiting.cancel()
-            await later.suggest(3, 0, kind=types.InlineCompletionTriggerKind.Invoked)
-            for editor in (one, other, later):
-                await editor.until_state("ready")
+        waiting.cancel()
+        await other.suggest(3, 0, kind=types.InlineCompletionTriggerKind.Invoked)
+        for editor in (one, other):
+            await editor.until_state("ready")
+        assert len(core_pids(runtime)) == 1
+
+
+async def test_an_editor_that_is_opened_after_a_stop_starts_a_core_for_all(
+    open_editor: OpenEditor, runtime: Path
+) -> None:
+    async with open_editor() as one:
+        await open_ready(one, TEXT)
+        await stop_for((one,), runtime)
+        async with open_editor() as later:
+            await open_ready(later, TEXT)
+            await one.until_state("ready")
         assert len(core_pids(runtime)) == 1
 
 
@@ -124,3 +142,21 @@ async def test_a_core_that_another_editor_uses_stays_until_that_one_leaves(
         other.open(TEXT)
         await another_core(other, runtime, shared)
         assert other.statuses[-1].message == ""
+
+
+async def test_a_core_that_is_started_by_hand_takes_the_place_of_an_editors(
+    open_editor: OpenEditor, runtime: Path
+) -> None:
+    async with open_editor() as editor:
+        await open_ready(editor, TEXT)
+        (former,) = core_pids(runtime)
+        environment = os.environ | {"MIDFILL_RUNTIME_DIR": str(runtime), "MIDFILL_MODEL": TINY_MODEL}
+        by_hand = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "midfill", "core", "--port", "0", env=environment, stderr=asyncio.subprocess.DEVNULL
+        )
+        try:
+            assert await another_core(editor, runtime, former) == by_hand.pid
+            assert editor.statuses[-1].message == ""
+        finally:
+            by_hand.terminate()
+            await by_hand.wait()

@@ -50,6 +50,7 @@ def test_the_demo(environment: dict[str, str], tmp_path: Path) -> None:
     shown, errors = demo.communicate(timeout=TIMEOUT_SECONDS)
 
     assert demo.returncode == 0, errors
+    assert errors.splitlines()[:1] == ["midfill: starting the language server"]
     keys = re.findall(r"^(\S.*?) +(hot|warm|cold|ahead) +(\d+)(?: of \d+)? tokens +\d+ ms  (.*)$", shown, re.MULTILINE)
     labels = [key[0] for key in keys]
     assert {"backspace", "( auto-closed", ") typed over", "accept", "undo", "Enter"} <= set(labels)
@@ -77,7 +78,7 @@ def test_interrupted(environment: dict[str, str]) -> None:
     shown, errors = demo.communicate(timeout=TIMEOUT_SECONDS)
     assert demo.returncode == 130
     assert shown.endswith("stopped\n")
-    assert errors == ""
+    assert all(line.startswith("midfill: ") for line in errors.splitlines()), errors
 
 
 def test_interrupted_while_the_core_starts(environment: dict[str, str], tmp_path: Path) -> None:
@@ -87,7 +88,7 @@ def test_interrupted_while_the_core_starts(environment: dict[str, str], tmp_path
     demo.send_signal(signal.SIGINT)
     _, errors = demo.communicate(timeout=TIMEOUT_SECONDS)
     assert demo.returncode == 130
-    assert errors == ""
+    assert all(line.startswith("midfill: ") for line in errors.splitlines()), errors
 
 
 def test_a_model_that_cannot_be_used(environment: dict[str, str], tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import psutil
 import pytest
 from click.testing import Result
 from typer.testing import CliRunner
@@ -16,6 +17,7 @@ from typer.testing import CliRunner
 from midfill.commands import app
 from midfill.complete import FilePosition, complete
 from midfill.doctor.core import cores
+from midfill.waiting import Waiting
 from protocol.errors import AlreadyServed, BadInput, Unauthorized
 from protocol.rendezvous import address_file, read_address
 from protocol.settings import TINY_MODEL, Settings
@@ -87,9 +89,42 @@ def test_the_documented_requests(core: "subprocess.Popen[bytes]", runtime: Path)
 async def test_a_token_that_is_not_the_cores(core: "subprocess.Popen[bytes]", source: Path, runtime: Path) -> None:
     (runtime / "token").write_text("another")
     with pytest.raises(Unauthorized, match="does not know the token"):
-        await complete(Settings(model=TINY_MODEL), FilePosition(source, 1, 10))
+        await complete(Settings(model=TINY_MODEL), FilePosition(source, 1, 10), Waiting(), may_start=True)
     (problem,) = (await cores(Settings(model=TINY_MODEL))).problems
     assert "does not know this machine's token" in problem
+
+
+def test_the_core_that_is_started_for_one_answer_gives_the_next_and_makes_place_for_one_by_hand(
+    runtime: Path, source: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MIDFILL_MODEL", TINY_MODEL)
+    monkeypatch.setenv("MIDFILL_EXIT_AFTER_S", "60")  # where the test is broken off
+    monkeypatch.setattr("inference.remote.connecting.open_engine", None)  # no call loads a model itself
+    file = address_file(runtime, TINY_MODEL)
+    first, second = (run("complete", f"{source}:1:10") for _ in range(2))
+    assert "midfill: starting a core for tiny, which stays for the next call" in first.stderr
+    assert "midfill: the core loads tiny" in first.stderr
+    assert "starting" not in second.stderr
+    assert "loads" not in second.stderr
+    assert first.stdout == second.stdout != ""
+    started = read_address(file)
+    assert started is not None
+    assert started.replaceable
+    former = psutil.Process(started.pid)
+    by_hand = [sys.executable, "-m", "midfill", "core", "--port", "0"]
+    with subprocess.Popen(by_hand, stderr=subprocess.PIPE, text=True) as core:
+        try:
+            assert core.stderr is not None
+            told = core.stderr.readline()
+            assert f"taking the place of the core that an editor has started (process {started.pid})" in told
+            while (address := read_address(file)) is None or address.pid != core.pid:
+                assert core.poll() is None
+                time.sleep(0.05)
+            assert psutil.wait_procs([former], START_SECONDS)[1] == []
+            assert run("complete", f"{source}:1:10").stdout == first.stdout
+        finally:
+            core.terminate()
+            core.communicate()
 
 
 def run(*arguments: str) -> Result:
@@ -124,6 +159,7 @@ def test_the_core_is_listed_unloaded_and_stopped_by_hand(core: "subprocess.Popen
     assert "it was started by hand" in refused.stderr
     stopped = run("core", "stop", "--model", TINY_MODEL)
     assert stopped.stdout == f"stopped tiny (process {core.pid})\n"
+    assert "A core starts again when you request a suggestion by hand" in stopped.stderr
     assert core.wait(START_SECONDS) == 0
     assert run("core", "list").stdout == "tiny  stopped (by `midfill core stop`)\n"
     assert isinstance(run("core", "stop").exception, BadInput)

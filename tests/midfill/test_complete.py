@@ -14,7 +14,9 @@ import pytest
 from typer.testing import CliRunner
 
 from midfill.commands import app
-from midfill.complete import FilePosition, complete
+from midfill.complete import FilePosition, Result
+from midfill.complete import complete as complete_place
+from midfill.waiting import Waiting
 from protocol.errors import BadInput, BadModel, CoreUnavailable, MidfillError, Unauthorized
 from protocol.identity import SettingValue
 from protocol.messages import PROTOCOL_VERSION, CoreStatus
@@ -28,6 +30,11 @@ def source(tmp_path: Path) -> Path:
     path = tmp_path / "sample.py"
     path.write_bytes(b"\xef\xbb\xbfdef area(width, height):\r\n    return \r\n\r\nprint(area(2, 3))\r\n")
     return path
+
+
+async def complete(settings: Settings, place: FilePosition) -> Result:
+    """The suggestion of a running core, or of an engine in this process."""
+    return await complete_place(settings, place, Waiting(), may_start=False)
 
 
 def test_place() -> None:
@@ -113,7 +120,7 @@ async def test_a_core_that_is_gone_is_done_without(source: Path, tiny_model: str
 
 
 def test_the_command(source: Path, tiny_model: str, runtime: Path) -> None:
-    options = ["complete", f"{source}:2:12", "--model", tiny_model, "--max-tokens", "4"]
+    options = ["complete", f"{source}:2:12", "--model", tiny_model, "--max-tokens", "4", "--no-start-core"]
     plain = CliRunner().invoke(app, options)
     assert plain.exit_code == 0
     assert plain.stdout.strip()
@@ -124,11 +131,13 @@ def test_the_command(source: Path, tiny_model: str, runtime: Path) -> None:
 
 
 def test_what_an_editor_would_hold_back_is_printed_and_said(source: Path, tiny_model: str, runtime: Path) -> None:
-    options = ["complete", f"{source}:2:12", "--model", tiny_model, "--max-tokens", "4", "--hold-back-percent"]
+    here = ["--model", tiny_model, "--no-start-core", "--max-tokens", "4"]
+    options = ["complete", f"{source}:2:12", *here, "--hold-back-percent"]
     held, shown = (CliRunner().invoke(app, [*options, percent]) for percent in ("100", "0"))
     assert held.stdout == shown.stdout != ""
     assert "editors show this suggestion only on request" in held.stderr
-    assert shown.stderr == ""
+    assert shown.stderr.splitlines()[0] == f"midfill: loading {tiny_model} in this process"
+    assert "on request" not in shown.stderr
     assert json.loads(CliRunner().invoke(app, [*options, "100", "--json"]).stdout)["held_back"]
 
 
@@ -155,7 +164,8 @@ async def test_settings_left_at_their_defaults_are_the_core_s_to_choose_and_told
     async with fake_core(runtime, tiny_model, weights="int8") as core:
         await complete(Settings(model=tiny_model), FilePosition(source, 2, 12))
     assert len(core.asked) == 1
-    assert capsys.readouterr().err == "midfill: the running core answers, with --weights = int8 (requested: auto)\n"
+    said = "midfill: the running core answers, with --weights = int8 (requested: auto)"
+    assert capsys.readouterr().err.splitlines()[0] == said
 
 
 @pytest.mark.parametrize(
@@ -178,8 +188,9 @@ async def test_a_core_that_cannot_answer_is_told_and_not_asked(
             write_address(address_file(runtime, tiny_model), address)
         assert (await complete(settings, FilePosition(source, 2, 12))).usage is not None
     assert core.asked == []
-    (line,) = (line for line in capsys.readouterr().err.splitlines() if line.startswith("midfill:"))
-    assert said in line
+    why, loading, *_ = (line for line in capsys.readouterr().err.splitlines() if line.startswith("midfill:"))
+    assert said in why
+    assert loading == f"midfill: loading {tiny_model} in this process"
 
 
 def explained(tmp_path: Path, tiny_model: str, *options: str) -> str:
@@ -189,9 +200,8 @@ def explained(tmp_path: Path, tiny_model: str, *options: str) -> str:
     (tmp_path / "main.py").write_text("from lib import load\n\nprint(load(\n")
     place = f"{tmp_path / 'main.py'}:3:12"
     with patch("midfill.workspaces._INDEX_S", 120.0):  # the index is built at low priority, beside other tests
-        result = CliRunner().invoke(
-            app, ["complete", place, "--explain", "--model", tiny_model, "--max-tokens", "2", *options]
-        )
+        here = ["--model", tiny_model, "--no-start-core", "--max-tokens", "2"]
+        result = CliRunner().invoke(app, ["complete", place, "--explain", *here, *options])
     assert result.exit_code == 0, result.output
     return result.stdout
 

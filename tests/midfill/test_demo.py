@@ -3,9 +3,10 @@
 import ast
 import io
 import random
+import re
 from collections.abc import Callable
-from importlib import resources
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 from rich.console import Console
@@ -15,8 +16,8 @@ from lsp_server.editing.positions import ClientPosition
 from midfill.demo.editor import Editor, KeyPress
 from midfill.demo.picture import write_picture
 from midfill.demo.player import Keystroke
-from midfill.demo.report import report, summarize
-from midfill.demo.script import SAMPLE, SCRIPT, Backspace, Jump, Type
+from midfill.demo.report import HEAT_STYLES, report, summarize
+from midfill.demo.script import SCENES, Backspace, Jump, Scene, Type
 from midfill.demo.typist import Typist
 from midfill.demo.views import frame, plain_line
 from midfill.headless.lsp_values import Suggestion, UsageReport
@@ -24,7 +25,7 @@ from protocol.errors import BadInput
 from protocol.heat import Heat
 from protocol.messages import Usage
 
-SAMPLE_TEXT = resources.files("midfill").joinpath("samples", SAMPLE).read_text(encoding="utf-8")
+PYTHON, TYPESCRIPT = SCENES["python"], SCENES["typescript"]
 WRITTEN = '''
     def remove(self, name: str) -> None:
         """Take an item out of the warehouse."""
@@ -59,6 +60,7 @@ def marked(editor: Editor) -> str:
         ("f(║)", "[", "f([║])"),
         ("if x:║", "\n", "if x:\n    ║"),
         ("    pass║\n", "\n", "    pass\n    ║\n"),
+        ("  f({║})", "\n", "  f({\n      ║\n  })"),  # a pair's closer goes below
         ("    pass\n    ║\n", "\n", "    pass\n\n    ║\n"),  # no white space stays on the blank line
         ("║", "\t", "    ║"),
     ],
@@ -94,12 +96,12 @@ def test_accepting_replaces_what_the_suggestion_covers_and_undo_takes_it_back() 
         editor_at("║").undo()
 
 
-def play(suggest: Callable[[Editor], Suggestion | None]) -> tuple[Editor, list[KeyPress]]:
+def play(suggest: Callable[[Editor], Suggestion | None], scene: Scene = PYTHON) -> tuple[Editor, list[KeyPress]]:
     """The whole script, with the suggestion after every key from `suggest`."""
-    editor = Editor(Document.from_text("file:///x.py", "python", 1, SAMPLE_TEXT))
+    editor = Editor(Document.from_text("file:///x", scene.language, 1, scene.text))
     typist = Typist(editor)
     presses = []
-    for press in typist.keys(SCRIPT):
+    for press in typist.keys(scene.script):
         presses.append(press)
         typist.shown = suggest(editor)
     return editor, presses
@@ -114,7 +116,7 @@ def oracle(editor: Editor) -> Suggestion | None:
 
 
 def written_by_hand() -> str:
-    text = SAMPLE_TEXT.replace("import json\n", "import json\nimport logging\n")
+    text = PYTHON.text.replace("import json\n", "import json\nimport logging\n")
     return text.replace("        return self._items[name]\n", f"        return self._items[name]\n{WRITTEN}")
 
 
@@ -127,6 +129,27 @@ def test_the_script_writes_the_method() -> None:
     assert ") typed over" in labels
     assert "backspace" in labels
     assert sum(press.jumped for press in presses) == 3
+
+
+def test_the_script_in_typescript_writes_a_method_and_a_condition() -> None:
+    editor, presses = play(lambda _: None, TYPESCRIPT)
+    method = """
+    remove(name: string): Item {
+        const item = this.find(name);
+        this.items.delete(name);
+        return item;
+    }
+"""
+    condition = """
+        if (item.count > 0) {
+            basket.add(item);
+        }
+        basket.add(item);
+"""
+    assert method in editor.document.text
+    assert condition in editor.document.text
+    assert editor.document.text.count("{") == editor.document.text.count("}")
+    assert "{ auto-closed" in [press.label for press in presses]
 
 
 def test_suggestions_that_are_right_are_accepted() -> None:
@@ -195,7 +218,7 @@ def shown(renderable: object, width: int = 100) -> str:
 
 @pytest.mark.parametrize("width", [60, 80, 100, 200])
 def test_frame_fits_the_terminal_and_shows_text_ghost_and_cost(width: int) -> None:
-    text = shown(frame(RUN), width)
+    text = shown(frame(RUN, PYTHON), width)
     assert max(map(len, text.splitlines())) <= min(width, 100)
     assert "1 xyz" in text
     assert "more = 1" in text
@@ -215,9 +238,36 @@ def test_report_states_what_was_run_and_what_was_counted() -> None:
     assert "612.4 tokens  with PSM (counted)" in text
 
 
+def visible(element: str, second: float) -> bool:
+    """Whether an element of the picture is seen at this time."""
+    animated = re.search(r'values="([^"]+)" keyTimes="([^"]+)" dur="([\d.]+)s"', element)
+    if animated is None:
+        return True
+    times = [float(time) * float(animated[3]) for time in animated[2].split(";")]
+    return dict(zip(times, animated[1].split(";"), strict=True))[max(t for t in times if t <= second)] == "visible"
+
+
 def test_picture(tmp_path: Path) -> None:
     path = tmp_path / "demo.svg"
-    write_picture(path, RUN, report(summarize(RUN), {}, "some-model", "cpu"))
+    write_picture(path, RUN, PYTHON)
     svg = path.read_text(encoding="utf-8")
-    assert svg.startswith("<svg")
+    ElementTree.fromstring(svg)
     assert "warehouse.py" in svg
+    rows = [line for line in svg.splitlines() if line.startswith('<g transform="translate(0 ')]
+    places = [re.search(r"translate\(0 (\d+)\)", row)[1] for row in rows]  # type: ignore[index]
+    for second in (0.0, 0.75, 5.0):
+        seen = [place for row, place in zip(rows, places, strict=True) if visible(row, second)]
+        assert len(seen) == len(set(seen))  # each place has one row at a time
+    costs = {second: "".join(row for row in rows if visible(row, second)) for second in (0.0, 0.75)}
+    assert "600 of 1,000" in costs[0.0]  # ahead work, which is shown first
+    assert "300 of 1,000" not in costs[0.0]
+    assert "1 of 1,000" in costs[0.75]
+    still = "".join(row for row in rows if 'visibility="hidden"' not in row)
+    assert "more" in still  # a suggestion
+    assert "600 of 1,000" not in still
+
+
+def test_good_is_calm_and_costly_is_warm() -> None:
+    assert {heat: style.split()[-1] for heat, style in HEAT_STYLES.items()} == {
+        "hot": "green", "warm": "yellow", "cold": "red"
+    }  # fmt: skip

@@ -53,8 +53,24 @@ def test_a_gguf_file(tiny_gguf: str, runtime: Path) -> None:
 def test_problems_end_with_status_1(tmp_path: Path, runtime: Path) -> None:
     result = CliRunner().invoke(app, ["doctor", "--model", str(tmp_path)])
     assert result.exit_code == 1
-    assert "✗" in result.stdout
-    assert "config.json" in result.stdout.replace("\n", "")
+    first = result.stdout.splitlines()[0]
+    assert first.startswith("✗ model: ")
+    assert "config.json" in first
+    assert result.stdout.count("✗") == 1
+
+
+def test_what_is_at_its_default_is_shown_on_request(
+    tiny_model: str, runtime: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    short, full = (CliRunner().invoke(app, ["doctor", "--model", tiny_model, *more]).stdout for more in ([], ["--all"]))
+    assert short.startswith("✓ no problems found\n")
+    settings = short.partition("\nsettings\n")[2].split("\n\n")[0]
+    assert settings.split() == ["model", tiny_model, "(--model)"]
+    for hidden in ("(default)", "KV cache", "lsprotocol"):
+        assert hidden not in short
+        assert hidden in full
+    assert len(short.splitlines()) < len(full.splitlines()) / 2
 
 
 def test_torch_is_not_imported(tiny_model: str, runtime: Path) -> None:
@@ -154,10 +170,10 @@ def test_a_hub_model_that_is_not_here_is_no_problem(monkeypatch: pytest.MonkeyPa
 
 def test_where_files_are(runtime: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MIDFILL_CACHE_DIR", str(tmp_path / "kv"))
-    assert dict(folders().facts)["KV cache"] == f"{tmp_path / 'kv'}, not created yet"
+    assert dict(folders().minor)["KV cache"] == f"{tmp_path / 'kv'}, not created yet"
     (tmp_path / "kv" / "pages").mkdir(parents=True)
     (tmp_path / "kv" / "pages" / "a").write_bytes(bytes(3_000_000))
-    facts = dict(folders().facts)
+    facts = dict(folders().minor)
     assert facts["KV cache"] == f"{tmp_path / 'kv'}, 3 MB"
     assert facts["cores and logs"].startswith(str(runtime))
 
@@ -198,12 +214,14 @@ def test_memory_is_planned_for_the_device(tiny_model: str, monkeypatch: pytest.M
 def test_where_settings_come_from() -> None:
     environment = {"MIDFILL_MAX_TOKENS": "32", "MIDFILL_MODEL": "a"}
     settings = Settings(max_tokens=32, model="b", core_token="secret")
-    facts = dict(settings_in_force(settings, environment, ()).facts)
-    assert facts["maxTokens"] == "32 (MIDFILL_MAX_TOKENS)"
-    assert facts["model"] == "b (--model)"
-    assert facts["strategy"] == "efim (default)"
-    assert facts["coreToken"] == "set (--core-token)"
-    assert "secret" not in str(facts)
+    section = settings_in_force(settings, environment, ())
+    assert dict(section.facts) == {
+        "maxTokens": "32 (MIDFILL_MAX_TOKENS)",
+        "model": "b (--model)",
+        "coreToken": "set (--core-token)",
+    }
+    assert dict(section.minor)["strategy"] == "efim (default)"
+    assert "secret" not in str(section)
 
 
 def test_a_bad_variable_is_one_problem_among_others(

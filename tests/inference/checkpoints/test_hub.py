@@ -8,6 +8,7 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx2
 import pytest
 
 from inference.checkpoints.checkpoint import find_checkpoint, find_local_checkpoint
@@ -216,3 +217,20 @@ def test_an_interrupted_connection_is_told(hub: FakeHub, monkeypatch: pytest.Mon
     monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", "http://127.0.0.1:9")
     with pytest.raises(BadModel, match="What has arrived is kept: try again"):
         fetch_snapshot("someone/m")
+
+
+@pytest.mark.parametrize("request_known", [True, False])
+def test_a_host_that_cannot_be_reached_is_named(
+    hub: FakeHub, gguf: bytes, monkeypatch: pytest.MonkeyPatch, request_known: bool
+) -> None:
+    sent = httpx2.Request("GET", "https://files.example/m.gguf") if request_known else None
+
+    def fail(*_: object, **__: object) -> None:
+        raise httpx2.ConnectError("[Errno -2] Name or service not known", request=sent)
+
+    monkeypatch.setattr("huggingface_hub.file_download.http_get", fail)
+    host = "files.example" if request_known else "127.0.0.1:"  # the fake hub's
+    with pytest.raises(
+        BadModel, match=rf"could not be fetched: {host}\d* cannot be reached \(.*Name or service not known"
+    ):
+        fetch_snapshot("someone/m-GGUF:Q4_K_M")

@@ -2,7 +2,7 @@ import html
 import re
 from pathlib import Path
 
-from midfill.replay.html_report import write_html_report
+from midfill.replay.html_report import _HEAT_COLOURS, write_html_report
 from midfill.replay.report import LEGEND
 from midfill.replay.results import Record, ReplayResult, Savings, StrategyResult
 from protocol.heat import Heat
@@ -34,3 +34,13 @@ def test_a_replay_without_a_store_has_no_plot_of_its_memory(tmp_path: Path) -> N
     path = tmp_path / "report.html"
     write_html_report(ReplayResult("session", "model", "stdio", (StrategyResult("efim", (), (), None),)), path)
     assert "<h2>Memory</h2>" not in path.read_text(encoding="utf-8")
+
+
+def test_good_is_calm_and_costly_is_warm_on_every_page() -> None:
+    css = (Path(__file__).parents[3] / "web" / "src" / "page.css").read_text(encoding="utf-8")
+    found = re.findall(r"--(hot|cold): light-dark\((#\w{6}), (#\w{6})\)", css)
+    assert len(found) == 2
+    for name, *colours in [*found, *((name, colour) for name, colour in _HEAT_COLOURS.items() if name != "warm")]:
+        for colour in colours:
+            red, green = int(colour[1:3], 16), int(colour[3:5], 16)
+            assert (green > red) == (name == "hot"), (name, colour)
