@@ -147,6 +147,7 @@ class Settings(CoreSettings):
     ] = "efim"
     prefix_tokens: Annotated[int, About("Tokens of context before the cursor", 16, _MOST_TOKENS)] = 2048
     suffix_tokens: Annotated[int, About("Tokens of context after the cursor", 0, _MOST_TOKENS)] = 1024
+    automatic: Annotated[bool, About("Suggest while you type; if false, only on request")] = True
     max_tokens: Annotated[int, About("Token limit for a suggestion", 1, 4096)] = 64
     multi_line: Annotated[bool, About("Suggest several lines where a block may begin")] = True
     alternatives: Annotated[

@@ -49,8 +49,13 @@ _SWITCHED_OFF = {
     "buffer": "Suggestions are switched off in this buffer.",
     "editor": "Suggestions are switched off in this editor.",
     "setting": "The editor's setting midfill.enabled is off for this document.",
-    "hidden": "The editor shows no inline suggestions: its setting editor.inlineSuggest.enabled is off.",
 }
+_HIDDEN = Reason(
+    "manual",
+    "on request",
+    "The editor shows suggestions only on request: its setting editor.inlineSuggest.enabled is off.",
+)
+ON_REQUEST = Reason("manual", "on request", "Suggestions come only on request: the setting automatic is off.")
 OUT_OF_STEP = Reason(
     "lost",
     "out of step",
@@ -76,15 +81,16 @@ POPUP_ENTRY = Reason(
 
 def switched_off(switch: Switch) -> Reason | None:
     """The client does not request suggestions, or does not show them."""
-    return None if switch == "" else Reason("off", "off", _SWITCHED_OFF[switch])
+    if switch == "":
+        return None
+    return _HIDDEN if switch == "hidden" else Reason("off", "off", _SWITCHED_OFF[switch])
 
 
 def snoozed(until: str) -> Reason:
     """The user has snoozed suggestions; `until` is a time of day, or empty for the rest of the session."""
     when = f"until {until}" if until else "until the language server restarts"
-    return Reason(
-        "snoozed", f"snoozed {when}", f"Suggestions are snoozed {when}.", (Action("Resume now", RESUME_COMMAND),)
-    )
+    said = f"Suggestions are snoozed {when}; those that you request by hand still come."
+    return Reason("snoozed", f"snoozed {when}", said, (Action("Resume now", RESUME_COMMAND),))
 
 
 def language_off(language_id: str) -> Reason:

@@ -42,6 +42,7 @@ export async function snooze(server: Server): Promise<void> {
   const chosen = await vscode.window.showQuickPick(choices, { title: "Snooze suggestions in this window" });
   if (chosen !== undefined) {
     await execute(server, "midfill.snooze", [chosen.minutes]);
+    await vscode.commands.executeCommand("editor.action.inlineSuggest.hide");
   }
 }
 

@@ -166,7 +166,8 @@ export class Server {
           this.reasons.delete(uri.toString());
         } else {
           this.reasons.set(uri.toString(), reason);
-          if (["off", "snoozed", "excluded"].includes(reason.kind)) {
+          // Not where suggestions come on request: it may be one that is shown.
+          if (["off", "excluded"].includes(reason.kind)) {
             void vscode.commands.executeCommand("editor.action.inlineSuggest.hide");
           }
         }

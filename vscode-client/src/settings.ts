@@ -22,6 +22,7 @@ export const SERVER_SETTINGS = [
   "strategy",
   "prefixTokens",
   "suffixTokens",
+  "automatic",
   "maxTokens",
   "multiLine",
   "alternatives",

@@ -68,6 +68,7 @@ function describe(known: Known): Description {
 /** By the kinds of reasons; the others concern one request, and leave the item as it is. */
 const ICONS: Record<string, string> = {
   off: "circle-slash",
+  manual: "circle-outline",
   snoozed: "bell-slash",
   excluded: "eye-closed",
   long: "circle-slash",
