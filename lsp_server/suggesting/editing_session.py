@@ -38,6 +38,9 @@ _MEANWHILE_SECONDS = 0.001
 # a change of many files, opens the next one sooner.
 _OPENING_SECONDS = 0.3
 
+# Why the filters may leave nothing of a text.
+_TAKEN_AWAY = "it repeats the text around the cursor, or does not fit there."
+
 # A request waits for so many seconds at most while the core starts and loads its model.
 _LOADING_SECONDS = 120.0
 
@@ -307,7 +310,7 @@ class EditingSession:
                 suggestions.append(Suggestion(query.cursor, query.cursor, ending + worth, rest, held))
         opened.suggestions = tuple(suggestions)
         if not shown:
-            opened.outcome = reasons.NOTHING_LEFT if texts[0].strip() else reasons.NOTHING_PREDICTED
+            opened.outcome = reasons.nothing_left(_TAKEN_AWAY) if texts[0].strip() else reasons.NOTHING_PREDICTED
         elif held and percent is not None:
             opened.outcome = reasons.unlikely(percent, limit, opened.document.uri)
         return () if held else tuple(shown.values())

@@ -58,22 +58,16 @@ _HIDDEN = Reason(
 ON_REQUEST = Reason("manual", "on request", "Suggestions come only on request: the setting automatic is off.")
 OUT_OF_STEP = Reason(
     "lost",
-    "out of step",
-    "The language server cannot follow this document: a change was lost, or a line has more than 10 million "
+    "reopen this file",
+    "midfill has lost track of this document: a change did not reach it, or a line has more than 10 million "
     "characters. Close the document and open it again.",
 )
 NOTHING_PREDICTED = Reason(
     "nothing", "nothing to add", "The model predicts that nothing is to be added here.", lasts=False
 )
-NOTHING_LEFT = Reason(
-    "filtered",
-    "nothing left",
-    "What the model wrote repeats the text around the cursor, or does not fit it; nothing is left of it.",
-    lasts=False,
-)
 POPUP_ENTRY = Reason(
     "popup",
-    "popup open",
+    "popup entry",
     "The entry selected in the editor's completion popup has several lines, and a suggestion cannot extend it.",
     lasts=False,
 )
@@ -174,13 +168,20 @@ def too_late(seconds: float) -> Reason:
     return Reason("late", "no answer", f"The core was not ready within {seconds:.0f} s.", lasts=False)
 
 
+def nothing_left(rule: str) -> Reason:
+    """A rule of midfill's took away all of what the model wrote; `rule` is a sentence that says which."""
+    return Reason(
+        "filtered", "not shown", f"The model wrote a suggestion, which midfill does not show: {rule}", lasts=False
+    )
+
+
 def unlikely(percent: float, limit: int, uri: str) -> Reason:
     """The suggestion is held back."""
     said = (
-        f"A suggestion is held back as unlikely: the average probability of its tokens is {percent:.0f} %, below the "
-        f"setting holdBackPercent ({limit})."
+        f"A suggestion is not shown, since it is unlikely: the average probability of its tokens is {percent:.0f} %, "
+        f"below the setting holdBackPercent ({limit})."
     )
-    return Reason("unlikely", "held back", said, (Action("Show it", SUGGEST_NOW_COMMAND, (uri,)),), lasts=False)
+    return Reason("unlikely", "unlikely", said, (Action("Show it", SUGGEST_NOW_COMMAND, (uri,)),), lasts=False)
 
 
 def rivals(names: Sequence[str]) -> Reason | None:
