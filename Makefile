@@ -70,7 +70,8 @@ test-vscode: setup
 
 # From nothing to ghost text, with seconds, by the wheels in a clean home: in Neovim, in the playground, and in VS Code by the
 # button of the .vsix of this platform.
-test-install: vsix
+test-install: wheels
+	$(MAKE) vsix TARGET=$$(node -p 'process.platform + "-" + process.arch')
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --requirement tests/e2e/neovim/requirements.txt
 	$(BIN)/python tests/e2e/neovim/install.py $(TEST_NVIM)
 	PYTHON=$(BIN)/python TEST_NVIM_FOLDER=$(TEST_NVIM) tests/e2e/install.sh dist
@@ -119,9 +120,10 @@ test-wheel: wheels
 	TEST_WHEELS=dist $(BIN)/python -m pytest -m wheels --timeout 600 tests/packaging $(PYTEST_OPTIONS)
 
 # vscode-client/midfill-PLATFORM.vsix, with the wheels of dist/, to be installed with `code --install-extension`; needs node
-# and npm. TARGET=darwin-arm64 packages the wheel of another platform, if dist/ has it.
+# and npm. It uses the .venv of this clone, and the wheels where that is gone. TARGET=darwin-arm64 packages for others, with the
+# wheel of that platform, if dist/ has it, and without this clone.
 vsix: $(if $(TARGET),,wheels)
-	cd vscode-client && npm ci --ignore-scripts --no-audit --no-fund && npm run platform -- $(TARGET)
+	cd vscode-client && npm ci --ignore-scripts --no-audit --no-fund && npm run platform -- $(or $(TARGET),--for-clone)
 
 # The playground and the dashboard, which the core and `midfill play` serve; needs node and npm.
 pages:
