@@ -105,5 +105,6 @@ function explain({ source, ms, usage }: Usage): string {
   }
   const { recomputed_tokens: read, prompt_tokens: of } = usage;
   const time = ms < 10 ? ms.toFixed(1) : String(Math.round(ms));
-  return `Last suggestion: ${time} ms. The model read ${read} of the ${of} tokens around the cursor, and remembered the others.`;
+  const work = read < of ? `${read} of the ${of} tokens around the cursor, and remembered the others` : `the ${of} tokens around the cursor`;
+  return `Last suggestion: ${time} ms. The model read ${work}.`;
 }

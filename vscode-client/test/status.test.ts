@@ -53,6 +53,8 @@ test("the item says that midfill is ready, the same at each key, and the tooltip
   assert.equal(text({ core: core("ready"), usage: usage({ ms: 3.46, heat: "cold" }) }), "$(check) midfill");
   const { tooltip, severity } = view({ ...RUNNING, core: core("ready"), usage: usage() });
   assert.match(tooltip, /Ready\.\n\nLast suggestion: 12 ms\. The model read 2 of the 300 tokens/);
+  const first = usage({ usage: { prompt_tokens: 300, recomputed_tokens: 300 } });
+  assert.match(view({ ...RUNNING, core: core("ready"), usage: first }).tooltip, /The model read the 300 tokens around the cursor\.\n/);
   assert.doesNotMatch(tooltip, /hot|warm|cold|resident/);
   assert.equal(severity, "normal");
   const typed = view({ ...RUNNING, core: core("ready"), usage: usage({ source: "typed", ms: 0 }) });

@@ -156,9 +156,9 @@ for (const [system, userAgent] of [
   test(`no key of VS Code's is taken on ${system}`, async () => {
     window = await workbench.openUnready("demo.py", TEXT, userAgent);
     await window.untilStatus(/^midfill/);
-    const defaults = await window.defaultKeys();
-    const { contributes } = JSON.parse(readFileSync(MANIFEST, "utf8")) as { contributes: { keybindings: Keybinding[] } };
     const mac = userAgent !== undefined;
+    const defaults = await window.defaultKeys(mac);
+    const { contributes } = JSON.parse(readFileSync(MANIFEST, "utf8")) as { contributes: { keybindings: Keybinding[] } };
     const ours = contributes.keybindings.map((binding) => ({ ...binding, key: (mac ? binding.mac : undefined) ?? binding.key }));
     for (const { key, command } of ours) {
       const there = defaults.filter((binding) => binding.key === key).map((binding) => binding.command);

@@ -142,6 +142,7 @@ export class Workbench {
       permissions: ["clipboard-read", "clipboard-write"],
       ...(userAgent !== undefined && { userAgent }),
     });
+    page.setDefaultTimeout(PATIENCE_MS);
     await page.route(
       (url) => url.hostname !== "127.0.0.1",
       (route) => route.abort(),
@@ -274,12 +275,13 @@ export class Window {
     await this.toEnd();
   }
 
-  /** The keys that VS Code and its extensions set, on the system that the browser says it is on. */
-  async defaultKeys(): Promise<{ key: string; command: string }[]> {
+  /** The keys that VS Code and its extensions set on the system that the browser says it is on. */
+  async defaultKeys(mac: boolean): Promise<{ key: string; command: string }[]> {
+    const modifier = mac ? "Meta" : "Control";
+    await this.page.evaluate(() => navigator.clipboard.writeText(""));
     await this.command("Preferences: Open Default Keyboard Shortcuts (JSON)");
     await this.page.locator('.monaco-editor[data-uri*="keybindings"] .view-lines').click();
-    await this.page.keyboard.press("ControlOrMeta+A");
-    await this.page.keyboard.press("ControlOrMeta+C");
+    await this.press(`${modifier}+A`, `${modifier}+C`);
     let text = "";
     await until("the keys", async () => {
       text = await this.page.evaluate(() => navigator.clipboard.readText());
