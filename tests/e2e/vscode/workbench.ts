@@ -281,7 +281,7 @@ export class Window {
     await this.page.evaluate(() => navigator.clipboard.writeText(""));
     await this.command("Preferences: Open Default Keyboard Shortcuts (JSON)");
     await this.page.locator('.monaco-editor[data-uri*="keybindings"] .view-lines').click();
-    await this.press(`${modifier}+A`, `${modifier}+C`);
+    await this.press(`${modifier}+A`, "Control+C"); // copying is the browser's affair, which knows where it runs
     let text = "";
     await until("the keys", async () => {
       text = await this.page.evaluate(() => navigator.clipboard.readText());
