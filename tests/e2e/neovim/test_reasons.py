@@ -160,7 +160,7 @@ def test_what_became_of_the_models_answer(open_with: Callable[..., Neovim], core
     until_said(neovim, "no suggestion (nothing to add): The model predicts")
     core.do(answer=")")
     neovim.keys("e")
-    until_said(neovim, "no suggestion (not shown): The model wrote a suggestion, which midfill does not show: it repeats")
+    until_said(neovim, "no suggestion (not shown): The model wrote a suggestion, which midfill does not show: it")
 
 
 @pytest.mark.parametrize("program", DEFAULTS, ids=str)
