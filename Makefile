@@ -81,7 +81,8 @@ test-vscode: setup
 
 # From nothing to ghost text, with seconds, by the wheels in a clean home: in Neovim, in the playground, and in VS Code by the
 # button of the .vsix of this platform.
-test-install: vsix
+test-install: wheels
+	$(MAKE) vsix TARGET=$$(node -p 'process.platform + "-" + process.arch')
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --requirement tests/e2e/neovim/requirements.txt
 	$(BIN)/python tests/e2e/neovim/install.py $(TEST_NVIM)
 	PYTHON=$(BIN)/python TEST_NVIM_FOLDER=$(TEST_NVIM) tests/e2e/install.sh dist
@@ -130,11 +131,12 @@ test-wheel: wheels
 	TEST_WHEELS=dist $(BIN)/python -m pytest -m wheels --timeout 600 tests/packaging $(PYTEST_OPTIONS)
 
 # vscode-client/midfill-PLATFORM.vsix, with the wheels of dist/, to be installed with `code --install-extension`; needs node
-# and npm. TARGET=darwin-arm64 packages the wheel of another platform, if dist/ has it.
+# and npm. It uses the .venv of this clone, and the wheels where that is gone. TARGET=darwin-arm64 packages for others, with the
+# wheel of that platform, if dist/ has it, and without this clone.
 vsix: $(if $(TARGET),,wheels)
 	@rm -f build/$@.log
 	@$(STEP) "Installing the extension's npm packages" $(NPM_CI) --prefix vscode-client
-	@$(STEP) 'Packaging the extension' npm run --prefix vscode-client platform -- $(TARGET)
+	@$(STEP) 'Packaging the extension' npm run --prefix vscode-client platform -- $(or $(TARGET),--for-clone)
 	@echo "Install it: code --install-extension $$(ls -t vscode-client/midfill-*-*.vsix | head -n 1)"
 
 # The playground and the dashboard, which the core and `midfill play` serve; needs node and npm.

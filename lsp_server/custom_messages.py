@@ -29,7 +29,8 @@ From the client:
 - `midfill.downloadModel [name]`, a command: downloads a model from the Hugging Face hub, with LSP's work-done progress,
   which the user may cancel. Returns `{path}`, `{cancelled: true}`, after which the next download goes on from there, or
   `{choices: [{name, sizeBytes}]}` if a quantization must be chosen first.
-- `midfill.snooze [minutes]`, a command: no suggestions for so long; with 0 until the server restarts.
+- `midfill.snooze [minutes]`, a command: suggestions only on request (`triggerKind` Invoked) for so long; with 0 until
+  the server restarts.
 - `midfill.resume []`, a command: ends the snooze.
 - `midfill.suggestHere [uri]`, a command: the excluded document enters its own prompts, and no others, until it is
   closed.
@@ -40,7 +41,8 @@ From the client:
 A command that cannot be carried out fails with RequestFailed (-32803) and a message for the user.
 
 - `midfill/didSwitch {textDocument, off, rivals}`: what switches suggestions off in the client itself: "workspace",
-  "buffer", "editor", "setting" or "hidden", or null; and the names of other extensions that suggest in the editor.
+  "buffer", "editor", "setting" or "hidden", or null; requests that the user invokes are answered all the same. `rivals`
+  are the names of other extensions that suggest in the editor.
 - `midfill/lastReason {textDocument}`, a request: the document's reason, as in `midfill/reason`, or null.
 - `midfill/documentHash {textDocument}`, a request: `{version, sha256, length}` of the mirrored text, hashed as
   UTF-8, its length in code points. For tests and replays, which check that no edit was lost.

@@ -107,7 +107,7 @@ class Notices:
     def reason(self, uri: str, reason: Reason | None) -> None:
         """Report why a document gets no suggestions; None if it gets them."""
         self._tell(REASON, {"textDocument": {"uri": uri}, "reason": reason_json(reason)})
-        if reason is not None and reason.kind in ("off", "snoozed", "excluded"):
+        if reason is not None and reason.kind in ("off", "manual", "snoozed", "excluded"):
             self._tell_status({"busy": False, "message": reason.explanation, "kind": "Inactive"})
         else:
             self._tell_status(self._core_status)

@@ -49,6 +49,14 @@ class About:
 
 
 @dataclass(frozen=True, slots=True)
+class Advanced(About):
+    """About a setting for measuring and for rare needs: no editor's page shows it, and the documentation has it apart.
+
+    It is read from every source all the same.
+    """
+
+
+@dataclass(frozen=True, slots=True)
 class CoreSettings:
     """The settings that a core starts with; `protocol.identity` selects those that distinguish two cores."""
 
@@ -70,7 +78,7 @@ class CoreSettings:
     engine_key: Annotated[str, About("API key of that engine, if it asks for one")] = field(default="", repr=False)
     engine_session_header: Annotated[
         str,
-        About("HTTP header that names the session to that engine, for a router that keeps sessions on a replica"),
+        Advanced("HTTP header that names the session to that engine, for a router that keeps sessions on a replica"),
     ] = "X-Session-ID"
     device: Annotated[
         str,
@@ -80,7 +88,7 @@ class CoreSettings:
     ] = "auto"
     dtype: Annotated[
         Dtype,
-        About("Data type of the computation; `auto` is bfloat16 if the device is fast with it, otherwise float32"),
+        Advanced("Data type of the computation; `auto` is bfloat16 if the device is fast with it, otherwise float32"),
     ] = "auto"
     weights: Annotated[
         Weights,
@@ -91,7 +99,7 @@ class CoreSettings:
     ] = "auto"
     threads: Annotated[
         int,
-        About(
+        Advanced(
             "CPU threads; 0 = automatic: for the kernel one per physical core, at most 8; for torch half of the "
             "hardware threads",
             0,
@@ -100,11 +108,13 @@ class CoreSettings:
     ] = 0
     context_tokens: Annotated[
         int,
-        About("Token limit for a prompt with its suggestion, up to the model's own context length", 256, _MOST_TOKENS),
+        Advanced(
+            "Token limit for a prompt with its suggestion, up to the model's own context length", 256, _MOST_TOKENS
+        ),
     ] = 4096
     slots: Annotated[
         int,
-        About(
+        Advanced(
             "Requests computed together, each with memory for a whole context; 0 = automatic, from `storeMb`",
             at_least=0,
             at_most=256,
@@ -112,7 +122,7 @@ class CoreSettings:
     ] = 0
     store_mb: Annotated[
         int,
-        About(
+        Advanced(
             "Memory for the KV caches of earlier prompts, in MB; 0 = automatic: a 64th of the machine's memory, on a "
             "GPU 2048",
             0,
@@ -120,24 +130,27 @@ class CoreSettings:
         ),
     ] = 0
     disk_mb: Annotated[
-        int, About("Disk space for KV caches that survive a restart of the core, in MB; 0 = none on disk", 0, _MOST_MB)
+        int,
+        Advanced("Disk space for KV caches that survive a restart of the core, in MB; 0 = none on disk", 0, _MOST_MB),
     ] = 1024
     fim_format: Annotated[
-        str, About("Fill-in-the-middle format, by the model family's name; `auto` recognises it from the tokenizer")
+        str, Advanced("Fill-in-the-middle format, by the model family's name; `auto` recognises it from the tokenizer")
     ] = "auto"
     healing: Annotated[
         Healing,
-        About("Token healing: re-tokenize the partial word at the cursor; `auto` = off if the model needs none"),
+        Advanced("Token healing: re-tokenize the partial word at the cursor; `auto` = off if the model needs none"),
     ] = "auto"
     exact: Annotated[
         bool,
-        About("Bit-identical logits with and without cached KV, by forwards of one shape; for proofs, 20 times slower"),
+        Advanced(
+            "Bit-identical logits with and without cached KV, by forwards of one shape; for proofs, 20 times slower"
+        ),
     ] = False
     unload_after_s: Annotated[
         int, About("Unload the model after this many seconds without a request; 0 = never", 0, _YEAR_S)
     ] = 900
     exit_after_s: Annotated[
-        int, About("Stop the core after this many seconds without a connection; 0 = never", 0, _YEAR_S)
+        int, Advanced("Stop the core after this many seconds without a connection; 0 = never", 0, _YEAR_S)
     ] = 1800
 
 
@@ -152,15 +165,16 @@ class Settings(CoreSettings):
         default="", repr=False
     )
     strategy: Annotated[
-        Strategy, About("Prompt layout: `efim`, or for comparison `psm`, `spm`, or `none` (EFIM without reuse)")
+        Strategy, Advanced("Prompt layout: `efim`, or for comparison `psm`, `spm`, or `none` (EFIM without reuse)")
     ] = "efim"
-    prefix_tokens: Annotated[int, About("Tokens of context before the cursor", 16, _MOST_TOKENS)] = 2048
-    suffix_tokens: Annotated[int, About("Tokens of context after the cursor", 0, _MOST_TOKENS)] = 1024
+    prefix_tokens: Annotated[int, Advanced("Tokens of context before the cursor", 16, _MOST_TOKENS)] = 2048
+    suffix_tokens: Annotated[int, Advanced("Tokens of context after the cursor", 0, _MOST_TOKENS)] = 1024
+    automatic: Annotated[bool, About("Suggest while you type; if false, only on request")] = True
     max_tokens: Annotated[int, About("Token limit for a suggestion", 1, 4096)] = 64
     multi_line: Annotated[bool, About("Suggest several lines where a block may begin")] = True
     alternatives: Annotated[
         int,
-        About(
+        Advanced(
             "Further texts when you request a suggestion by hand; the one that fits best comes first",
             0,
             MAX_ALTERNATIVES,
@@ -175,15 +189,15 @@ class Settings(CoreSettings):
         ),
     ] = 20
     shorten_unlikely: Annotated[
-        bool, About("Shorten automatic suggestions to the part that is worth most: likely to be right, yet long")
+        bool, Advanced("Shorten automatic suggestions to the part that is worth most: likely to be right, yet long")
     ] = True
     other_files: Annotated[
         bool, About("Include excerpts of other files in the prompt: of open ones, and of files in the workspace folder")
     ] = True
-    other_files_tokens: Annotated[int, About("Token limit for text from other files", 0, _MOST_TOKENS)] = 512
+    other_files_tokens: Annotated[int, Advanced("Token limit for text from other files", 0, _MOST_TOKENS)] = 512
     context_sources: Annotated[
         tuple[ContextSource, ...],
-        About(
+        Advanced(
             "Where that text comes from: signatures of symbols near the cursor, lines that use them, code like that at "
             "the cursor, places that you visited, your edits of a moment ago"
         ),
@@ -199,14 +213,14 @@ class Settings(CoreSettings):
     ] = ("comments", "strings")
     ignored_files: Annotated[
         IgnoredFiles,
-        About(
+        Advanced(
             "Files that `.gitignore` excludes: with `context` they get suggestions, but their text is never used for "
             "other files; with `off` they get no suggestions either, like files in `.midfillignore`"
         ),
     ] = "context"
     debounce_ms: Annotated[
         int,
-        About(
+        Advanced(
             "Maximum delay before a request, in milliseconds; used only when the model is slower than your typing",
             at_least=0,
             at_most=60_000,
@@ -222,7 +236,7 @@ class Settings(CoreSettings):
     statistics: Annotated[
         bool, About("Count suggestions and typed characters on this machine, for `midfill stats`; stores no text")
     ] = True
-    log_level: Annotated[LogLevel, About("Lowest level of messages that the language server logs")] = "warning"
+    log_level: Annotated[LogLevel, Advanced("Lowest level of messages that the language server logs")] = "warning"
 
 
 def variable_name(name: str) -> str:
@@ -241,13 +255,13 @@ def json_name(name: str) -> str:
     return head + "".join(part.capitalize() for part in rest)
 
 
-def settings_table() -> str:
-    """The table, in Markdown, of every setting: its names, type, default and meaning."""
+def settings_table(*, advanced: bool = False) -> str:
+    """The table, in Markdown, of the settings, or of the advanced ones: names, type, default and meaning."""
     rows = [
         "| in the editor | option | type | default | meaning |",
         "| --- | --- | --- | --- | --- |",
     ]
-    for setting in SETTINGS.values():
+    for setting in filter(lambda setting: setting.advanced == advanced, SETTINGS.values()):
         names = f"| `{json_name(setting.name)}` | `{option_name(setting.name)}`"
         rows.append(f"{names} | {setting.expected} | `{json.dumps(setting.default)}` | {setting.about.meaning} |")
     return "\n".join(rows) + "\n"
@@ -262,6 +276,11 @@ class Setting:
     default: object
     about: About
     secret: bool  # its value is never shown
+
+    @property
+    def advanced(self) -> bool:
+        """Whether no editor's page shows it."""
+        return isinstance(self.about, Advanced)
 
     @property
     def expected(self) -> str:

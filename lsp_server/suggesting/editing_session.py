@@ -111,7 +111,7 @@ class EditingSession:
         self._look_at(opened, query.cursor)
         opened.requests += 1
         now = opened.edits, opened.requests, query.cursor
-        opened.outcome, opened.unanswered = None, None
+        opened.outcome, opened.unanswered, opened.invoked = None, None, query.invoked
         insertions: tuple[Insertion, ...] = ()
         try:
             insertions = await self._suggest(opened, query, now, waits_for_core=waits_for_core) or ()
@@ -119,13 +119,15 @@ class EditingSession:
             still_here = (opened.edits, opened.requests, opened.cursor) == now
             if not insertions and still_here and self.explainer.is_in_the_way(opened):
                 opened.unanswered = opened.edits, opened.cursor
+            if opened.requests == now[1]:
+                opened.invoked = False
         is_here = opened in self.documents and opened.edits == now[0]
         return insertions if is_here and opened.excluded is None else ()  # the rules may have changed meanwhile
 
     async def _suggest(
         self, opened: OpenDocument, query: Query, now: tuple[int, int, Position], *, waits_for_core: bool
     ) -> tuple[Insertion, ...] | None:
-        if not self._is_enabled(opened):
+        if not self._answers(opened, query):
             return None
         if not query.on_one_line:
             opened.outcome = reasons.POPUP_ENTRY
@@ -152,7 +154,7 @@ class EditingSession:
         if opened not in self.documents or (opened.latest.busy and cursor in (None, opened.cursor)):
             return
         self._look_at(opened, cursor or opened.cursor)
-        if self._is_enabled(opened):
+        if self._answers(opened):
             opened.latest.start(partial(self._ahead, opened, opened.cursor))
         else:
             self.explainer.tell(opened)
@@ -161,7 +163,7 @@ class EditingSession:
         """Compute the suggestion at `cursor` before the client's request for it."""
         query = Query(cursor)
         self._look_at(opened, cursor)
-        if self._core.ready and self._is_enabled(opened) and not opened.latest.is_for(query):
+        if self._core.ready and self._answers(opened) and not opened.latest.is_for(query):
             opened.latest.start(partial(self._ask, opened, query), query)
 
     def core_changed(self, status: LinkStatus) -> None:
@@ -184,7 +186,7 @@ class EditingSession:
         self.explainer.tell_all(self._last)
 
     def snooze(self, seconds: float) -> None:
-        """Suggest nothing for so long; infinite for the rest of the session, 0 ends it."""
+        """Suggest only on request for so long; infinite for the rest of the session, 0 ends it."""
         self.explainer.snooze(seconds, partial(self.snooze, 0))
         self.explainer.tell_all(self._last)
 
@@ -211,14 +213,16 @@ class EditingSession:
         """Re-lay the anchor of a long increment as ahead work, and collect garbage."""
         garbage.collect_what_is_new()
         self._preparing.rest()
-        if opened.edits != edits or opened.latest.busy or opened.excluded or not self._is_enabled(opened):
+        if opened.edits != edits or opened.latest.busy or opened.excluded or not self._answers(opened):
             return
         if opened.needs_anchor(opened.cursor):  # gathered for, and laid, by the ahead work
             opened.latest.start(partial(self._ahead, opened, opened.cursor))
 
-    def _is_enabled(self, opened: OpenDocument) -> bool:
-        """Whether the document's cursor may get a suggestion, apart from the exclusion rules."""
-        return opened in self.documents and self.explainer.switched_off(opened) is None
+    def _answers(self, opened: OpenDocument, query: Query | None = None) -> bool:
+        """Whether this request, or else the next automatic one, may get a suggestion; the exclusion rules apart."""
+        if opened not in self.documents or self.explainer.switched_off(opened) is not None:
+            return False
+        return (query is not None and query.invoked) or self.explainer.waits_for_user(opened) is None
 
     async def _is_allowed(self, opened: OpenDocument) -> bool:
         """Whether no rule excludes the document; checks the disk if the last check is too old."""

@@ -44,14 +44,18 @@ class Explainer:
         self._reading: tuple[OpenDocument, int, int] | None = None  # whose prompt is computed: tokens, and of how many
         self._silence: asyncio.TimerHandle | None = None
 
-    def switched_off(self, opened: OpenDocument) -> Reason | None:
-        """Why the server does not suggest at the document's cursor, apart from the exclusion rules and the core."""
-        settings, language_id = self._documents.settings, opened.document.language_id
+    def waits_for_user(self, opened: OpenDocument) -> Reason | None:
+        """Why the server answers no automatic request for the document; one that the user invokes passes."""
         if (switched := reasons.switched_off(opened.switch)) is not None:
             return switched
         if (left := self._snoozed_until - time.time()) > 0:
             until = time.strftime("%H:%M", time.localtime(self._snoozed_until)) if math.isfinite(left) else ""
             return reasons.snoozed(until)
+        return None if self._documents.settings.automatic else reasons.ON_REQUEST
+
+    def switched_off(self, opened: OpenDocument) -> Reason | None:
+        """Why the server answers no request at the document's cursor, apart from the exclusion rules and the core."""
+        settings, language_id = self._documents.settings, opened.document.language_id
         if language_id in settings.disabled_languages:
             return reasons.language_off(language_id)
         if settings.disabled_folders and (folder := _folder_around(opened.document.uri, settings.disabled_folders)):
@@ -69,6 +73,9 @@ class Explainer:
             return switched
         if (verdict := opened.excluded) is not None and verdict.cause != "unchecked":
             return reasons.excluded(verdict, opened.document.uri)
+        waiting = self.waits_for_user(opened)
+        if waiting is not None and not opened.invoked and opened.outcome is None:
+            return waiting
         if not self._core.ready and (core := reasons.of_core(self.status)) is not None:
             return core
         if self._reading is not None and self._reading[0] is opened:
@@ -87,7 +94,8 @@ class Explainer:
         opened.told = reason
         self._on_reason(opened.document.uri, reason)
         if before is not None and before.lasts and (reason is None or not reason.lasts):
-            opened.outcome = None
+            if self.waits_for_user(opened) is None:  # otherwise it is the outcome of a request that the user invoked
+                opened.outcome = None
             if opened.unanswered == (opened.edits, opened.cursor):
                 opened.unanswered = None
                 self._on_refresh(opened.document.uri)
@@ -106,7 +114,7 @@ class Explainer:
                 self.tell(opened)
 
     def snooze(self, seconds: float, then: Callable[[], None]) -> None:
-        """Suggest nothing for so long; infinite for the rest of the session, 0 ends it. `then` is called at the end."""
+        """Suggest only on request for so long; infinite for the session, 0 ends it. `then` is called at the end."""
         self._snoozed_until = time.time() + seconds
         if self._alarm is not None:
             self._alarm.cancel()

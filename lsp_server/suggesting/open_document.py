@@ -45,6 +45,7 @@ class OpenDocument:
     cells: Cells | None = None  # the cells of its language in its notebook, which share a planner
     looked_at: bool = False  # the user has viewed it, rather than only opened it
     requests: int = 0  # for suggestions, of which only the newest is answered
+    invoked: bool = False  # the user invoked the request that is under way
     switch: Switch = ""  # what switches suggestions off in the client
     outcome: Reason | None = None  # why the last request got no suggestion
     told: Reason | None = None  # what the client knows

@@ -49,12 +49,17 @@ _SWITCHED_OFF = {
     "buffer": "Suggestions are switched off in this buffer.",
     "editor": "Suggestions are switched off in this editor.",
     "setting": "The editor's setting midfill.enabled is off for this document.",
-    "hidden": "The editor shows no inline suggestions: its setting editor.inlineSuggest.enabled is off.",
 }
+_HIDDEN = Reason(
+    "manual",
+    "on request",
+    "The editor shows suggestions only on request: its setting editor.inlineSuggest.enabled is off.",
+)
+ON_REQUEST = Reason("manual", "on request", "Suggestions come only on request: the setting automatic is off.")
 OUT_OF_STEP = Reason(
     "lost",
-    "out of step",
-    "The language server cannot follow this document: a change was lost, or a line has more than 10 million "
+    "reopen this file",
+    "midfill has lost track of this document: a change did not reach it, or a line has more than 10 million "
     "characters. Close the document and open it again.",
 )
 NOTHING_PREDICTED = Reason(
@@ -62,7 +67,7 @@ NOTHING_PREDICTED = Reason(
 )
 POPUP_ENTRY = Reason(
     "popup",
-    "popup open",
+    "popup entry",
     "The entry selected in the editor's completion popup has several lines, and a suggestion cannot extend it.",
     lasts=False,
 )
@@ -70,15 +75,16 @@ POPUP_ENTRY = Reason(
 
 def switched_off(switch: Switch) -> Reason | None:
     """The client does not request suggestions, or does not show them."""
-    return None if switch == "" else Reason("off", "off", _SWITCHED_OFF[switch])
+    if switch == "":
+        return None
+    return _HIDDEN if switch == "hidden" else Reason("off", "off", _SWITCHED_OFF[switch])
 
 
 def snoozed(until: str) -> Reason:
     """The user has snoozed suggestions; `until` is a time of day, or empty for the rest of the session."""
     when = f"until {until}" if until else "until the language server restarts"
-    return Reason(
-        "snoozed", f"snoozed {when}", f"Suggestions are snoozed {when}.", (Action("Resume now", RESUME_COMMAND),)
-    )
+    said = f"Suggestions are snoozed {when}; those that you request by hand still come."
+    return Reason("snoozed", f"snoozed {when}", said, (Action("Resume now", RESUME_COMMAND),))
 
 
 def language_off(language_id: str) -> Reason:
@@ -172,10 +178,10 @@ def nothing_left(rule: str) -> Reason:
 def unlikely(percent: float, limit: int, uri: str) -> Reason:
     """The suggestion is held back."""
     said = (
-        f"A suggestion is held back as unlikely: the average probability of its tokens is {percent:.0f} %, below the "
-        f"setting holdBackPercent ({limit})."
+        f"A suggestion is not shown, since it is unlikely: the average probability of its tokens is {percent:.0f} %, "
+        f"below the setting holdBackPercent ({limit})."
     )
-    return Reason("unlikely", "held back", said, (Action("Show it", SUGGEST_NOW_COMMAND, (uri,)),), lasts=False)
+    return Reason("unlikely", "unlikely", said, (Action("Show it", SUGGEST_NOW_COMMAND, (uri,)),), lasts=False)
 
 
 def rivals(names: Sequence[str]) -> Reason | None:

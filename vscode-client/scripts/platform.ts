@@ -1,7 +1,9 @@
-// Packages the extension for one platform, with the wheels of its own version: npm run platform -- [TARGET]
+// Packages the extension for one platform, with the wheels of its own version: npm run platform -- [TARGET | --for-clone]
+//
+// With --for-clone it is for this machine alone, and uses the clone's own environment.
 
 import { spawnSync } from "node:child_process";
-import { copyFileSync, mkdirSync, readdirSync, readFileSync, rmSync } from "node:fs";
+import { copyFileSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import * as path from "node:path";
 
 /** How the wheels' names end, by VS Code's names of platforms. */
@@ -27,7 +29,13 @@ export function wheelsFor(target: string, version: string, names: readonly strin
   return [...midfill, ...models];
 }
 
-function main(target: string): void {
+/** What the extension is told of the clone that it was built in. */
+export function cloneRecord(clone: string, platform: string): string {
+  const command = platform === "win32" ? "Scripts/midfill.exe" : "bin/midfill";
+  return JSON.stringify({ midfill: path.resolve(clone, ".venv", command) });
+}
+
+function main(target: string, forClone: boolean): void {
   const extension = path.dirname(import.meta.dirname);
   const [built, carried] = [path.join(extension, "../dist"), path.join(extension, "dist/wheels")];
   const { version } = JSON.parse(readFileSync(path.join(extension, "package.json"), "utf8")) as { version: string };
@@ -37,11 +45,18 @@ function main(target: string): void {
     copyFileSync(path.join(built, name), path.join(carried, name));
   }
   copyFileSync(path.join(extension, "../constraints.txt"), path.join(carried, "constraints.txt"));
+  const record = path.join(extension, "dist/clone.json");
+  rmSync(record, { force: true });
+  if (forClone) {
+    writeFileSync(record, cloneRecord(path.dirname(extension), process.platform));
+  }
   const vsce = ["run", "package", "--", "--target", target, "--out", `midfill-${target}.vsix`];
   const done = spawnSync("npm", vsce, { cwd: extension, stdio: "inherit", shell: process.platform === "win32" });
   process.exitCode = done.status ?? 1;
 }
 
 if (process.argv[1] === import.meta.filename) {
-  main(process.argv[2] ?? `${process.platform}-${process.arch}`);
+  const forClone = process.argv[2] === "--for-clone";
+  const here = `${process.platform}-${process.arch}`;
+  main(forClone ? here : (process.argv[2] ?? here), forClone);
 }

@@ -31,6 +31,7 @@ const SELECTOR = [{ scheme: "file" }, { scheme: "untitled" }, { scheme: "vscode-
 /** Deadline for the server's answer to `initialize`. */
 const START_TIMEOUT_MS = 60_000;
 
+const STOP_TIMEOUT_MS = 5000;
 const LAST_WORDS_MS = 1000;
 
 /** The client restarts a server that dies, unless it died this many times within this window. */
@@ -137,15 +138,19 @@ export class Client {
     this.stopped = true;
     const { serverProcess } = this.client;
     try {
-      await this.client.stop();
+      await within(STOP_TIMEOUT_MS, this.client.stop());
     } catch {
       serverProcess?.kill(); // it never started, or does not answer
     }
   }
 
-  async changeSettings(defaults: ServerSettings): Promise<void> {
-    const settings = changedSettings(this.initial, this.settings(), defaults);
-    await this.notify(DidChangeConfigurationNotification.method, { settings });
+  /** Send changed settings to the server; false if only one that is started anew can take them. */
+  async changeSettings(defaults: ServerSettings): Promise<boolean> {
+    const settings = changedSettings(this.initial, this.settings(), { ...defaults, coreToken: "" });
+    if (settings !== undefined) {
+      await this.notify(DidChangeConfigurationNotification.method, { settings });
+    }
+    return settings !== undefined;
   }
 
   /** Run a command of the server; rejects if the command is unknown or fails. */

@@ -1,6 +1,6 @@
 // Finds the `midfill` command: the places to search, in order.
 
-import { access, constants, stat } from "node:fs/promises";
+import { access, constants, readFile, stat } from "node:fs/promises";
 import * as path from "node:path";
 
 export interface Places {
@@ -8,6 +8,8 @@ export interface Places {
   serverPath: string;
   /** Root folders of the workspace's environments; none if the workspace is not trusted. */
   environments: readonly string[];
+  /** The command of the clone that the extension was built in, if it may be used. */
+  clone: string | undefined;
   /** The PATH variable. */
   searchPath: string;
   /** The environment that the extension installs into. */
@@ -31,7 +33,31 @@ export function commandIn(environment: string, command = "midfill"): string {
   return onWindows ? path.join(environment, "Scripts", `${command}.exe`) : path.join(environment, "bin", command);
 }
 
-function candidates({ serverPath, environments, searchPath, ownEnvironment }: Places, home: string): string[] {
+/**
+ * The command of the clone that the extension was built in, as the build has recorded it in `file`; undefined if there
+ * is none, or if somebody else than the user could have put it there.
+ *
+ * A build that came from another machine names a path that anyone may have created here. Whom the user lets write by the
+ * file's group is the user's affair: the umask of many systems does so.
+ */
+export async function commandOfClone(file: string): Promise<string | undefined> {
+  try {
+    const { midfill } = JSON.parse(await readFile(file, "utf8")) as { midfill?: unknown };
+    if (typeof midfill !== "string" || !path.isAbsolute(midfill)) {
+      return undefined;
+    }
+    return (await isOnlyTheUsers(midfill)) && (await isOnlyTheUsers(path.dirname(midfill))) ? midfill : undefined;
+  } catch {
+    return undefined; // no such file: the extension was built for others, or the clone is gone
+  }
+}
+
+async function isOnlyTheUsers(file: string): Promise<boolean> {
+  const { uid, mode } = await stat(file);
+  return uid === process.getuid?.() && (mode & 0o002) === 0;
+}
+
+function candidates({ serverPath, environments, clone, searchPath, ownEnvironment }: Places, home: string): string[] {
   if (serverPath !== "") {
     return [serverPath.replace(/^~(?=[/\\]|$)/, home)];
   }
@@ -40,6 +66,7 @@ function candidates({ serverPath, environments, searchPath, ownEnvironment }: Pl
   const file = onWindows ? "midfill.exe" : "midfill";
   return [
     ...environments.map((environment) => commandIn(environment)),
+    ...(clone === undefined ? [] : [clone]),
     ...folders.map((folder) => path.join(folder, file)),
     commandIn(ownEnvironment),
   ];

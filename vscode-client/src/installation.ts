@@ -65,34 +65,30 @@ async function remove(folder: string): Promise<void> {
   await rm(folder, { recursive: true, force: true });
 }
 
-/** What pip is to install: requirements that name files or URLs alone, and its options. */
+/** What pip is to install: requirements that name files alone, and its options. */
 export interface Choice {
-  /** The user's setting `midfill.package`; empty for the bundled wheel. */
-  setting: string;
   /** The folder with the bundled wheels and the tested versions of what they require. */
   carried: string;
-  home: string;
   /** Whether a core is to run on this machine, which needs PyTorch and a model. */
   withEngine: boolean;
 }
 
 /**
- * pip's arguments; InstallationError if the setting names a package, or if this build lacks a wheel. midfill and the
- * distributions of its models are on no package index, so any account could register their names: each is given as
- * a file.
+ * pip's arguments; InstallationError if this build lacks a wheel. midfill and the distributions of its models are on no
+ * package index, so any account could register their names: each is given as a file.
  */
-export function requirementsOf({ setting, carried, home, withEngine }: Choice): string[] {
+export function requirementsOf({ carried, withEngine }: Choice): string[] {
   const wheels = existsSync(carried) ? readdirSync(carried).filter((name) => name.endsWith(".whl")) : [];
   const midfill = wheels.find((name) => name.startsWith("midfill-"));
   const models = wheels.filter((name) => name.startsWith("midfill_model"));
-  if (midfill === undefined && setting === "") {
+  if (midfill === undefined) {
     throw lacking("midfill");
   }
   if (models.length === 0 && withEngine) {
     throw lacking("models");
   }
-  const source = setting === "" ? pathToFileURL(path.join(carried, midfill ?? "")).href : urlOf(setting, home);
-  const tested = setting === "" ? ["--constraint", path.join(carried, "constraints.txt")] : [];
+  const source = pathToFileURL(path.join(carried, midfill)).href;
+  const tested = ["--constraint", path.join(carried, "constraints.txt")];
   return withEngine
     ? [`midfill[core] @ ${source}`, ...models.map((model) => path.join(carried, model)), ...tested]
     : [`midfill @ ${source}`, ...tested];
@@ -101,21 +97,6 @@ export function requirementsOf({ setting, carried, home, withEngine }: Choice): 
 function lacking(what: string): InstallationError {
   return new InstallationError(
     `this build of the extension bundles no ${what}: install the .vsix of your platform, or choose a midfill command.`,
-  );
-}
-
-/** The URL of the user's path or URL; InstallationError for the name of a package. */
-function urlOf(setting: string, home: string): string {
-  const file = setting.replace(/^~(?=[/\\]|$)/, home);
-  if (path.isAbsolute(file)) {
-    return pathToFileURL(file).href;
-  }
-  if (/^(git\+)?(https|ssh|file):\/\//.test(file)) {
-    return file;
-  }
-  throw new InstallationError(
-    `midfill.package is "${setting}". It must be an absolute path or a URL: midfill is on no package index, ` +
-      "so a package of that name is a different program.",
   );
 }
 

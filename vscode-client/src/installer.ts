@@ -1,7 +1,5 @@
 // Offers to install midfill, and shows the progress.
 
-import { homedir } from "node:os";
-
 import * as vscode from "vscode";
 
 import * as config from "./config.ts";
@@ -44,14 +42,24 @@ export class Installer {
     }
   }
 
-  async choosePath(): Promise<void> {
+  /** Ask which command to use: the bundled midfill, or one that is there. */
+  async choose(): Promise<void> {
+    const bundled = { label: "Install the bundled midfill", detail: "into a Python environment of the extension's own" };
+    const path = { label: CHOOSE, detail: "for example .venv/bin/midfill in a clone of midfill" };
+    const chosen = await vscode.window.showQuickPick([bundled, path], { title: "The midfill command" });
+    if (chosen !== undefined) {
+      await (chosen === bundled ? this.install() : this.choosePath());
+    }
+  }
+
+  private async choosePath(): Promise<void> {
     const [file] = (await vscode.window.showOpenDialog({ title: "The midfill command", openLabel: "Use" })) ?? [];
     if (file !== undefined) {
       await config.setServerPath(file.fsPath);
     }
   }
 
-  async install(): Promise<void> {
+  private async install(): Promise<void> {
     if (this.running) {
       return;
     }
@@ -82,12 +90,10 @@ export class Installer {
       breaking.abort(new vscode.CancellationError());
     });
     await install({
-      python: await findPython(await chosenInterpreters()),
+      python: await findPython(await chosenInterpreters(this.channel, { activate: true })),
       environment: this.places.environment,
       requirements: requirementsOf({
-        setting: config.installationSource(),
         carried: this.places.carried,
-        home: homedir(),
         withEngine: config.coreAddress() === "",
       }),
       onStep: (step) => {

@@ -6,7 +6,9 @@ import { MENU, registerCommands } from "./commands.ts";
 import * as config from "./config.ts";
 import { followCursor } from "./cursorMoves.ts";
 import { announceFailures } from "./failures.ts";
+import { followSettings } from "./followSettings.ts";
 import { Installer } from "./installer.ts";
+import { watchInterpreter } from "./python.ts";
 import { CoreTokens } from "./secrets.ts";
 import { Server } from "./server.ts";
 import { StatusBar } from "./statusBar.ts";
@@ -17,11 +19,13 @@ let server: Server | undefined;
 
 export function activate(context: vscode.ExtensionContext): void {
   const channel = vscode.window.createOutputChannel("midfill", { log: true });
+  const built = vscode.Uri.joinPath(context.extensionUri, "dist");
   const environment = vscode.Uri.joinPath(context.globalStorageUri, "environment").fsPath;
+  const clone = vscode.Uri.joinPath(built, "clone.json").fsPath;
+  const carried = vscode.Uri.joinPath(built, "wheels").fsPath;
   const tokens = new CoreTokens(context.secrets);
   const onOff = new Switch(context.workspaceState, config.isEnabled);
-  server = new Server(channel, tokens, onOff, environment);
-  const carried = vscode.Uri.joinPath(context.extensionUri, "dist", "wheels").fsPath;
+  server = new Server(channel, tokens, onOff, { environment, clone });
   const installer = new Installer(server, channel, { environment, carried }, context.globalState);
   context.subscriptions.push(
     channel,
@@ -30,7 +34,8 @@ export function activate(context: vscode.ExtensionContext): void {
     followCursor(server),
     announceSwitches(server),
     announceFailures(server, installer),
-    vscode.workspace.onDidChangeConfiguration(applyTo(server, onOff)),
+    followSettings(server, onOff),
+    watchInterpreter(() => void server?.lookAgain()),
     context.secrets.onDidChange(() => server?.changeSettings()),
     vscode.workspace.onDidGrantWorkspaceTrust(() => server?.restart()),
   );
@@ -39,16 +44,4 @@ export function activate(context: vscode.ExtensionContext): void {
 
 export async function deactivate(): Promise<void> {
   await server?.stop();
-}
-
-function applyTo(changing: Server, onOff: Switch): (event: vscode.ConfigurationChangeEvent) => void {
-  return (event) => {
-    if (config.affectsMidfill(event, "enabled")) {
-      void onOff.followSetting().then(() => changing.restart());
-    } else if (config.affectsMidfill(event, "serverPath")) {
-      void changing.restart();
-    } else if (config.affectsMidfill(event)) {
-      void changing.changeSettings();
-    }
-  };
 }

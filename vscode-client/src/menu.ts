@@ -2,7 +2,6 @@
 
 import * as vscode from "vscode";
 
-import * as config from "./config.ts";
 import { execute } from "./execute.ts";
 import type { Action, Reason } from "./messages.ts";
 import type { Server } from "./server.ts";
@@ -42,6 +41,7 @@ export async function snooze(server: Server): Promise<void> {
   const chosen = await vscode.window.showQuickPick(choices, { title: "Snooze suggestions in this window" });
   if (chosen !== undefined) {
     await execute(server, "midfill.snooze", [chosen.minutes]);
+    await vscode.commands.executeCommand("editor.action.inlineSuggest.hide");
   }
 }
 
@@ -60,8 +60,7 @@ function entries(server: Server): Entry[] {
   const { phase } = server;
   if (phase.name === "missing") {
     return [
-      { label: "$(cloud-download) Install midfill", command: "midfill.install" },
-      { label: "$(folder-opened) Choose the midfill command…", command: "midfill.chooseServer" },
+      { label: "$(cloud-download) Install midfill, or choose its command…", command: "midfill.install" },
       ...diagnosis,
     ];
   }
@@ -72,35 +71,28 @@ function entries(server: Server): Entry[] {
     ...reasonEntries(server),
     { label: "$(bell-slash) Snooze…", command: "midfill.snoozeSuggestions" },
     { label: "$(circle-slash) Switch off here", command: "midfill.toggle" },
-    ...languageEntry(),
+    ...languageEntry(server),
     { label: "$(server-process) Choose model…", command: "midfill.chooseModel" },
-    { label: "$(key) Set the token of the core…", command: "midfill.setCoreToken" },
     { label: "", kind: vscode.QuickPickItemKind.Separator },
-    { label: "$(debug-restart) Restart the language server", command: "midfill.restart" },
-    { label: "$(server) Restart the core", command: "midfill.core.restart" },
-    { label: "$(debug-stop) Stop the core", description: "for every editor", command: "midfill.core.stop" },
-    { label: "$(debug-pause) Unload the model", description: "until the next suggestion", command: "midfill.core.unload" },
-    { label: "$(trash) Free what is resident…", description: "the model stays loaded", command: "midfill.core.free" },
-    { label: "$(list-unordered) Show cores", description: "model, state, memory", command: "midfill.core.list" },
-    { label: "$(dashboard) Open dashboard", description: "what is resident, and what each key costs", command: "midfill.dashboard" },
-    { label: "$(beaker) Open playground", description: "an editor in the browser", command: "midfill.play" },
-    { label: "$(pulse) Doctor", description: "check the installation and the core", command: "midfill.doctor" },
+    { label: "$(server) Manage the core…", description: "memory, dashboard, stop", command: "midfill.core" },
     { label: "$(graph) Show statistics", description: "accepted, kept, time saved", command: "midfill.stats" },
     ...diagnosis,
   ];
 }
 
 const diagnosis: readonly Entry[] = [
+  { label: "$(debug-restart) Restart", command: "midfill.restart" },
+  { label: "$(pulse) Check the installation", command: "midfill.doctor" },
   { label: "$(output) Show log", command: "midfill.showLog" },
   { label: "$(gear) Settings", command: "midfill.openSettings" },
 ];
 
-function languageEntry(): Entry[] {
-  const language = vscode.window.activeTextEditor?.document.languageId;
-  if (language === undefined) {
+/** Empty where the language is off for another reason than the setting that this changes. */
+function languageEntry(server: Server): Entry[] {
+  const document = vscode.window.activeTextEditor?.document;
+  if (document === undefined || server.reason(document)?.text === `off for ${document.languageId}`) {
     return [];
   }
-  const off = config.disabledLanguages().includes(language);
-  const label = off ? `$(play) Switch on for ${language}` : `$(circle-slash) Switch off for ${language}`;
-  return [{ label, command: "midfill.toggleLanguage" }];
+  const verb = server.isOn(document) ? "$(circle-slash) Switch off" : "$(play) Switch on";
+  return [{ label: `${verb} for ${document.languageId}`, command: "midfill.toggleLanguage" }];
 }

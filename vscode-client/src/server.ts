@@ -7,13 +7,25 @@ import * as vscode from "vscode";
 
 import { Client, type Listener } from "./client.ts";
 import * as config from "./config.ts";
-import { findCommand } from "./discovery.ts";
+import { commandOfClone, findCommand } from "./discovery.ts";
 import type { CoreStatus, Reason, Usage } from "./messages.ts";
-import { workspaceEnvironments } from "./python.ts";
+import { isUntrusted, workspaceEnvironments } from "./python.ts";
 import type { CoreTokens } from "./secrets.ts";
 import type { ServerSettings } from "./settings.ts";
 import type { Phase } from "./status.ts";
 import type { Switch } from "./switch.ts";
+import { within } from "./timeouts.ts";
+
+/** Deadlines for disks that may be on a network, and for VS Code's secret storage, which may ask the user. */
+const SEARCH_MS = 15_000;
+const SECRET_MS = 20_000;
+
+export interface Places {
+  /** The environment that the extension installs into. */
+  environment: string;
+  /** The file in which a build has recorded its clone's command. */
+  clone: string;
+}
 
 export class Server {
   private readonly resent = new vscode.EventEmitter<void>();
@@ -33,14 +45,23 @@ export class Server {
   private reasons = new Map<string, Reason>();
   private steps: Promise<void> = Promise.resolve();
 
-  constructor(
-    private readonly channel: vscode.LogOutputChannel,
-    private readonly tokens: CoreTokens,
-    private readonly onOff: Switch,
-    private readonly ownEnvironment: string,
-  ) {}
+  private readonly channel: vscode.LogOutputChannel;
+  private readonly tokens: CoreTokens;
+  private readonly onOff: Switch;
+  private readonly places: Places;
 
-  /** Apply the settings: stop the server if midfill is off, otherwise find the command again and start the server. */
+  constructor(channel: vscode.LogOutputChannel, tokens: CoreTokens, onOff: Switch, places: Places) {
+    this.channel = channel;
+    this.tokens = tokens;
+    this.onOff = onOff;
+    this.places = places;
+  }
+
+  /**
+   * Apply the settings: stop the server if midfill is off, otherwise find the command again and start the server.
+   *
+   * Every part of a start has a deadline: what fails or hangs ends in the phase "failed".
+   */
   restart(): Promise<void> {
     return this.next(async () => {
       await this.end();
@@ -48,6 +69,17 @@ export class Server {
         await this.begin();
       } else {
         this.enter({ name: "off" });
+      }
+    });
+  }
+
+  /** Restart if another command is found now than the one in use: the user may have chosen another interpreter. */
+  lookAgain(): Promise<void> {
+    return this.next(async () => {
+      const isIdle = this.phase.name === "off" || this.phase.name === "installing";
+      if (!isIdle && config.serverPath() === "" && (await this.find()) !== this.command) {
+        await this.end();
+        await this.begin();
       }
     });
   }
@@ -86,8 +118,13 @@ export class Server {
   /** Send changed settings to the running server. */
   changeSettings(): Promise<void> {
     return this.next(async () => {
-      await this.tokens.load(config.coreAddress());
-      await this.client?.changeSettings(config.defaultSettings());
+      await this.loadToken().catch((error: unknown) => {
+        this.channel.error(String(error)); // the server goes on with the token that it has
+      });
+      if ((await this.client?.changeSettings(config.defaultSettings())) === false) {
+        await this.end();
+        await this.begin();
+      }
     });
   }
 
@@ -104,6 +141,16 @@ export class Server {
   };
 
   private async begin(): Promise<void> {
+    try {
+      await this.start();
+    } catch (error) {
+      const reason = error instanceof Error ? error.message : String(error);
+      this.channel.error(reason);
+      this.enter({ name: "failed", reason });
+    }
+  }
+
+  private async start(): Promise<void> {
     this.enter({ name: "looking" });
     this.command = await this.find();
     if (this.command === undefined) {
@@ -113,7 +160,7 @@ export class Server {
     }
     this.channel.info(`starting ${this.command} lsp`);
     this.enter({ name: "starting" });
-    await this.tokens.load(config.coreAddress());
+    await this.loadToken();
     const client = new Client(this.command, this.settings, this.isOn, this.channel, this.listener());
     try {
       await client.start();
@@ -121,8 +168,7 @@ export class Server {
       this.changed.fire();
     } catch (error) {
       const reason = error instanceof Error ? error.message : String(error);
-      this.channel.error(reason);
-      this.enter({ name: "failed", reason: `\`${this.command} lsp\` did not start: ${reason}` });
+      throw new Error(`\`${this.command} lsp\` did not start: ${reason}`, { cause: error });
     }
   }
 
@@ -133,15 +179,46 @@ export class Server {
     await client?.stop();
   }
 
+  private async loadToken(): Promise<void> {
+    const address = config.coreAddress();
+    try {
+      await within(SECRET_MS, this.tokens.load(address));
+    } catch (error) {
+      const reason = `VS Code's secret storage does not give the token of ${address}: ${String(error)}`;
+      throw new Error(`${reason}. Unlock the keyring of your system, then restart midfill.`, { cause: error });
+    }
+  }
+
   private async find(): Promise<string | undefined> {
+    const serverPath = config.serverPath();
+    try {
+      const command = await within(SEARCH_MS, this.search(serverPath));
+      return command === undefined ? undefined : path.normalize(command);
+    } catch (error) {
+      const remedy = serverPath === "" ? "Name the command in the setting midfill.serverPath." : `midfill.serverPath is ${serverPath}.`;
+      throw new Error(`Looking for the midfill command failed: ${String(error)}. ${remedy}`, { cause: error });
+    }
+  }
+
+  /** Asks the Python extension only if it is active, or if no other place has the command. */
+  private async search(serverPath: string): Promise<string | undefined> {
+    const clone = await commandOfClone(this.places.clone);
     const places = {
-      serverPath: config.serverPath(),
-      environments: await workspaceEnvironments(),
+      serverPath,
+      environments: [] as string[],
+      clone: clone === undefined || isUntrusted(clone) ? undefined : clone,
       searchPath: process.env.PATH ?? "",
-      ownEnvironment: this.ownEnvironment,
+      ownEnvironment: this.places.environment,
     };
+    if (serverPath === "") {
+      places.environments = await workspaceEnvironments(this.channel, { activate: false });
+    }
     const command = await findCommand(places, homedir());
-    return command === undefined ? undefined : path.normalize(command);
+    if (command !== undefined || serverPath !== "") {
+      return command;
+    }
+    places.environments = await workspaceEnvironments(this.channel, { activate: true });
+    return findCommand(places, homedir());
   }
 
   private listener(): Listener {
@@ -166,7 +243,8 @@ export class Server {
           this.reasons.delete(uri.toString());
         } else {
           this.reasons.set(uri.toString(), reason);
-          if (["off", "snoozed", "excluded"].includes(reason.kind)) {
+          // Not where suggestions come on request: it may be one that is shown.
+          if (["off", "excluded"].includes(reason.kind)) {
             void vscode.commands.executeCommand("editor.action.inlineSuggest.hide");
           }
         }

@@ -1,4 +1,4 @@
-// Computes the text of the status bar, as a pure function.
+// Computes the text of the status bar, as a pure function; the text tells the state, and the tooltip what a suggestion cost.
 
 import type { CoreStatus, Reason, Usage } from "./messages.ts";
 
@@ -68,6 +68,7 @@ function describe(known: Known): Description {
 /** By the kinds of reasons; the others concern one request, and leave the item as it is. */
 const ICONS: Record<string, string> = {
   off: "circle-slash",
+  manual: "circle-outline",
   snoozed: "bell-slash",
   excluded: "eye-closed",
   long: "circle-slash",
@@ -84,11 +85,10 @@ function describeRunning({ core, usage, reason }: Known): Description {
   if (core === undefined) {
     return { icon: "loading~spin", label: "midfill: starting", lines: ["The language server is starting."] };
   }
-  const lines = [plain(`${core.model} on ${core.device}`), ...(usage ? [explain(usage)] : []), plain(core.message)];
   if (reason === undefined || !(reason.lasts || reason.kind === "unloaded")) {
-    const label = usage ? `midfill ${cost(usage)}` : "midfill";
-    const why = reason === undefined ? [] : [plain(reason.explanation)];
-    return { icon: "sparkle", label, lines: [...why, ...lines].filter(Boolean) };
+    const why = reason === undefined ? "Ready." : plain(reason.explanation);
+    const lines = [why, ...(usage ? [explain(usage)] : []), plain(`Model: ${core.model}, on ${core.device}`), plain(core.message)];
+    return { icon: "check", label: "midfill", lines: lines.filter(Boolean) };
   }
   const severity = reason.kind === "failed" ? "error" : "normal";
   return { icon: ICONS[reason.kind] ?? "info", label: `midfill: ${reason.text}`, lines: [plain(reason.explanation)], severity };
@@ -99,14 +99,12 @@ function plain(text: string): string {
   return text.replaceAll(/[\\`*_{}[\]()#+.!~<>|-]/g, "\\$&");
 }
 
-function cost(usage: Usage): string {
-  return `${usage.ms < 10 ? usage.ms.toFixed(1) : Math.round(usage.ms)} ms ${usage.heat}`;
-}
-
-function explain(usage: Usage): string {
-  if (usage.source === "typed") {
+function explain({ source, ms, usage }: Usage): string {
+  if (source === "typed") {
     return "Last suggestion: the rest of the previous one, which you are typing.";
   }
-  const { recomputed_tokens: recomputed, prompt_tokens: prompt } = usage.usage;
-  return `Last suggestion: ${cost(usage)}, ${recomputed} of ${prompt} tokens recomputed.`;
+  const { recomputed_tokens: read, prompt_tokens: of } = usage;
+  const time = ms < 10 ? ms.toFixed(1) : String(Math.round(ms));
+  const work = read < of ? `${read} of the ${of} tokens around the cursor, and remembered the others` : `the ${of} tokens around the cursor`;
+  return `Last suggestion: ${time} ms. The model read ${work}.`;
 }

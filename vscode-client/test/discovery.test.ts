@@ -1,27 +1,30 @@
 import assert from "node:assert/strict";
-import { writeFileSync } from "node:fs";
+import { chmodSync, writeFileSync } from "node:fs";
 import * as path from "node:path";
 import { test } from "node:test";
 
-import { commandIn, findCommand, type Places } from "../src/discovery.ts";
+import { commandIn, commandOfClone, findCommand, type Places } from "../src/discovery.ts";
 import { scratchFolder, writeScript } from "./scratch.ts";
 
-const NOWHERE: Places = { serverPath: "", environments: [], searchPath: "", ownEnvironment: "/nowhere" };
+const NOWHERE: Places = { serverPath: "", environments: [], clone: undefined, searchPath: "", ownEnvironment: "/nowhere" };
 
-test("the setting, then the workspace's environments, then PATH, then the extension's own", async (context) => {
+test("the setting, the workspace's environments, the clone, PATH, and last the extension's own environment", async (context) => {
   const folder = scratchFolder(context);
-  const [given, environment, onPath, own] = ["given", "environment", "path", "own"].map((name) =>
+  const [given, environment, clone, onPath, own] = ["given", "environment", "clone", "path", "own"].map((name) =>
     path.join(folder, name),
-  ) as [string, string, string, string];
+  ) as [string, string, string, string, string];
   writeScript(given);
+  writeScript(clone);
   writeScript(commandIn(environment));
   writeScript(path.join(onPath, "midfill"));
   writeScript(commandIn(own));
-  let places: Places = { serverPath: given, environments: [environment], searchPath: onPath, ownEnvironment: own };
+  let places: Places = { serverPath: given, environments: [environment], clone, searchPath: onPath, ownEnvironment: own };
   assert.equal(await findCommand(places, "/home"), given);
   places = { ...places, serverPath: "" };
   assert.equal(await findCommand(places, "/home"), commandIn(environment));
   places = { ...places, environments: [] };
+  assert.equal(await findCommand(places, "/home"), clone);
+  places = { ...places, clone: undefined };
   assert.equal(await findCommand(places, "/home"), path.join(onPath, "midfill"));
   places = { ...places, searchPath: "" };
   assert.equal(await findCommand(places, "/home"), commandIn(own));
@@ -49,4 +52,27 @@ test("what cannot be run, and folders relative to the workspace, are passed over
   writeScript(path.join(folder, "midfill"));
   const relative = path.relative(process.cwd(), folder);
   assert.equal(await findCommand({ ...NOWHERE, searchPath: relative }, "/home"), undefined);
+});
+
+test("the clone's command is the one that the build has recorded, if nobody else could have put it there", async (context) => {
+  const folder = scratchFolder(context);
+  const command = writeScript(path.join(folder, "bin/midfill"));
+  const record = (recorded: unknown): string => {
+    writeFileSync(path.join(folder, "clone.json"), JSON.stringify(recorded));
+    return path.join(folder, "clone.json");
+  };
+  assert.equal(await commandOfClone(record({ midfill: command })), command);
+  for (const elsewhere of [{ midfill: "/nowhere/midfill" }, { midfill: "bin/midfill" }, { midfill: 7 }, {}, null]) {
+    assert.equal(await commandOfClone(record(elsewhere)), undefined);
+  }
+  assert.equal(await commandOfClone(path.join(folder, "no such file")), undefined);
+  const file = record({ midfill: command });
+  for (const [open, mode] of [[command, 0o757], [path.dirname(command), 0o777]] as const) {
+    chmodSync(open, mode);
+    assert.equal(await commandOfClone(file), undefined, open);
+    chmodSync(open, 0o775); // as with the umask 002
+    assert.equal(await commandOfClone(file), command);
+  }
+  context.mock.method(process as { getuid: () => number }, "getuid", () => 4711); // the command belongs to somebody else
+  assert.equal(await commandOfClone(file), undefined);
 });

@@ -3,8 +3,8 @@ import { existsSync, readFileSync, writeFileSync } from "node:fs";
 import * as path from "node:path";
 import { test } from "node:test";
 
-import { wheelsFor } from "../scripts/platform.ts";
-import { commandIn } from "../src/discovery.ts";
+import { cloneRecord, wheelsFor } from "../scripts/platform.ts";
+import { commandIn, commandOfClone } from "../src/discovery.ts";
 import { findPython, install, InstallationError, requirementsOf, type Installation } from "../src/installation.ts";
 import { scratchFolder, writeScript } from "./scratch.ts";
 
@@ -113,36 +113,15 @@ test("the bundled wheels are installed by their files, in the tested versions of
   const wheel = `file://${carried}/midfill-0.1.0-py3-none-any.whl`;
   const models = MODELS.map((model) => `${carried}/${model}`);
   const tested = ["--constraint", `${carried}/constraints.txt`];
-  const choice = { setting: "", carried, home: "/home" };
-  assert.deepEqual(requirementsOf({ ...choice, withEngine: true }), [`midfill[core] @ ${wheel}`, ...models, ...tested]);
-  assert.deepEqual(requirementsOf({ ...choice, withEngine: false }), [`midfill @ ${wheel}`, ...tested]);
+  assert.deepEqual(requirementsOf({ carried, withEngine: true }), [`midfill[core] @ ${wheel}`, ...models, ...tested]);
+  assert.deepEqual(requirementsOf({ carried, withEngine: false }), [`midfill @ ${wheel}`, ...tested]);
 });
 
-test("the user's path or URL is installed instead, with the bundled models", (context) => {
-  const carried = carriedIn(scratchFolder(context));
-  for (const [setting, url] of [
-    ["~/midfill", "file:///home/midfill"],
-    ["/clone", "file:///clone"],
-    ["https://host/midfill.whl", "https://host/midfill.whl"],
-    ["git+ssh://host/midfill", "git+ssh://host/midfill"],
-  ] as const) {
-    const requirements = requirementsOf({ setting, carried, home: "/home", withEngine: true });
-    assert.deepEqual(requirements, [`midfill[core] @ ${url}`, ...MODELS.map((model) => `${carried}/${model}`)]);
-  }
-});
-
-test("a package's name is refused: any account may own it on an index", (context) => {
-  const carried = carriedIn(scratchFolder(context));
-  for (const setting of ["midfill", "midfill==0.1.0", "midfill[gpu]", "./midfill", "--index-url=https://host", "-e /clone"]) {
-    assert.throws(() => requirementsOf({ setting, carried, home: "/home", withEngine: false }), /must be an absolute path/);
-  }
-});
-
-test("a build without wheels says so", () => {
-  const choice = { setting: "", carried: "/nowhere", home: "/home", withEngine: true };
-  assert.throws(() => requirementsOf(choice), /bundles no midfill/);
-  assert.throws(() => requirementsOf({ ...choice, setting: "/clone" }), /bundles no models/);
-  assert.deepEqual(requirementsOf({ ...choice, setting: "/clone", withEngine: false }), ["midfill @ file:///clone"]);
+test("a build without wheels says so", (context) => {
+  assert.throws(() => requirementsOf({ carried: "/nowhere", withEngine: true }), /bundles no midfill/);
+  const carried = scratchFolder(context);
+  writeFileSync(path.join(carried, "midfill-0.1.0-py3-none-any.whl"), "");
+  assert.throws(() => requirementsOf({ carried, withEngine: true }), /bundles no models/);
 });
 
 test("a platform's package carries its own wheels, of its own version", () => {
@@ -159,4 +138,12 @@ test("a platform's package carries its own wheels, of its own version", () => {
   });
   assert.throws(() => wheelsFor("linux-x64", "0.2.0", names), /needs a wheel of midfill 0\.2\.0/);
   assert.throws(() => wheelsFor("alpine-x64", "0.1.0", names), /unknown target alpine-x64/);
+});
+
+test("an extension that is packaged in a clone finds the clone's own environment", async (context) => {
+  const clone = scratchFolder(context);
+  const command = writeScript(commandIn(path.join(clone, ".venv")));
+  const record = path.join(clone, "clone.json");
+  writeFileSync(record, cloneRecord(clone, process.platform));
+  assert.equal(await commandOfClone(record), command);
 });

@@ -10,11 +10,13 @@ import { scratchFolder, writeScript } from "./scratch.ts";
 
 let shown: Pseudoterminal | undefined;
 const warnings: string[] = [];
-let opened: (url: string) => void = () => undefined;
+let written: (text: string) => void = () => undefined;
 
 class EventEmitter {
   readonly event = (): void => undefined;
-  readonly fire = (): void => undefined;
+  readonly fire = (text: string): void => {
+    written(text);
+  };
 }
 
 const stub = {
@@ -26,12 +28,6 @@ const stub = {
     },
     showWarningMessage: (message: string) => warnings.push(message),
   },
-  env: {
-    openExternal: (url: string) => {
-      opened(url);
-    },
-  },
-  Uri: { parse: (url: string) => url },
 };
 Object.assign(globalThis, { vscodeStub: stub });
 const names = Object.keys(stub).map((name) => `export const ${name} = globalThis.vscodeStub.${name};`);
@@ -41,21 +37,29 @@ registerHooks({
       ? { url: `data:text/javascript,${names.join("")}`, shortCircuit: true }
       : next(specifier, context),
 });
-const { openPlayground } = await import("../src/reports.ts");
+const { showDoctor } = await import("../src/reports.ts");
 
-test("VS Code opens the playground: the command may be on another machine than the browser", async (context) => {
+test("the doctor runs with the language server's settings, and ends with its terminal", async (context) => {
   const folder = scratchFolder(context);
-  const command = writeScript(path.join(folder, "midfill"), 'echo "http://127.0.0.1:7/playground#$1$2"; exec sleep 60');
-  const url = new Promise((resolve) => {
-    opened = resolve;
+  const command = writeScript(path.join(folder, "midfill"), 'echo "$1 with $MIDFILL_MODEL"; exec sleep 60');
+  const said = new Promise((resolve) => {
+    written = (text) => {
+      if (text.startsWith("doctor")) {
+        resolve(text);
+      }
+    };
   });
-  openPlayground({ command, settings: () => ({}) } as unknown as Server);
+  showDoctor({ command, settings: () => ({ model: "tiny" }) } as unknown as Server);
   shown?.open(undefined);
-  assert.equal(await url, "http://127.0.0.1:7/playground#play--no-browser");
+  assert.equal(await said, "doctor with tiny\r\n");
+  const ended = new Promise((resolve) => {
+    written = resolve;
+  });
   shown?.close();
+  assert.match(String(await ended), /AbortError/);
 });
 
 test("without the command, the user is told", () => {
-  openPlayground({ command: undefined } as unknown as Server);
+  showDoctor({ command: undefined } as unknown as Server);
   assert.equal(warnings.length, 1);
 });

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { asEnvironment, changedSettings, toggled } from "../src/settings.ts";
+import { asEnvironment, changedSettings } from "../src/settings.ts";
 
 test("what is set now is sent", () => {
   assert.deepEqual(changedSettings({}, { maxTokens: 8 }, { maxTokens: 64 }), { maxTokens: 8 });
@@ -9,12 +9,17 @@ test("what is set now is sent", () => {
 
 test("what the server was started with, and has been unset since, is sent as its default", () => {
   const initial = { maxTokens: 8, multiLine: false, coreToken: "secret" };
-  const defaults = { maxTokens: 64, multiLine: true, model: "bundled" };
+  const defaults = { maxTokens: 64, multiLine: true, model: "bundled", coreToken: "" };
   assert.deepEqual(changedSettings(initial, { multiLine: false }, defaults), {
     maxTokens: 64,
     multiLine: false,
     coreToken: "",
   });
+});
+
+test("a server that was started with a setting that the page does not have cannot be told to forget it", () => {
+  assert.equal(changedSettings({ contextTokens: 8192 }, {}, { maxTokens: 64 }), undefined);
+  assert.deepEqual(changedSettings({}, { contextTokens: 8192 }, { maxTokens: 64 }), { contextTokens: 8192 });
 });
 
 test("settings become variables of midfill's commands", () => {
@@ -24,9 +29,4 @@ test("settings become variables of midfill's commands", () => {
     MIDFILL_DISABLED_LANGUAGES: "markdown,python",
   });
   assert.deepEqual(asEnvironment({ suggestIn: [] }), { MIDFILL_SUGGEST_IN: "," });
-});
-
-test("a language is switched off, and on again", () => {
-  assert.deepEqual(toggled(["markdown"], "python"), ["markdown", "python"]);
-  assert.deepEqual(toggled(["markdown", "python"], "markdown"), ["python"]);
 });

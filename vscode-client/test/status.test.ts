@@ -47,11 +47,16 @@ test("a failure is marked, and its reason is in the tooltip", () => {
   assert.match(failed.tooltip, /no such file/);
 });
 
-test("the last suggestion's time and heat are shown", () => {
-  assert.equal(text({ core: core("ready") }), "$(sparkle) midfill");
-  assert.equal(text({ core: core("ready"), usage: usage() }), "$(sparkle) midfill 12 ms hot");
-  assert.equal(text({ core: core("ready"), usage: usage({ ms: 3.46 }) }), "$(sparkle) midfill 3.5 ms hot");
-  assert.match(view({ ...RUNNING, core: core("ready"), usage: usage() }).tooltip, /2 of 300 tokens recomputed/);
+test("the item says that midfill is ready, the same at each key, and the tooltip what the last suggestion cost", () => {
+  assert.equal(text({ core: core("ready") }), "$(check) midfill");
+  assert.equal(text({ core: core("ready"), usage: usage() }), "$(check) midfill");
+  assert.equal(text({ core: core("ready"), usage: usage({ ms: 3.46, heat: "cold" }) }), "$(check) midfill");
+  const { tooltip, severity } = view({ ...RUNNING, core: core("ready"), usage: usage() });
+  assert.match(tooltip, /Ready\.\n\nLast suggestion: 12 ms\. The model read 2 of the 300 tokens/);
+  const first = usage({ usage: { prompt_tokens: 300, recomputed_tokens: 300 } });
+  assert.match(view({ ...RUNNING, core: core("ready"), usage: first }).tooltip, /The model read the 300 tokens around the cursor\.\n/);
+  assert.doesNotMatch(tooltip, /hot|warm|cold|resident/);
+  assert.equal(severity, "normal");
   const typed = view({ ...RUNNING, core: core("ready"), usage: usage({ source: "typed", ms: 0 }) });
   assert.match(typed.tooltip, /which you are typing/);
 });
@@ -67,7 +72,7 @@ test("a reason that lasts is shown in the server's words, with the whole of it i
 });
 
 test("a reason of the last request alone leaves the item as it is, and stands in the tooltip", () => {
-  const shown = view({ ...RUNNING, core: core("ready"), usage: usage(), reason: reason("unlikely", "held back", false) });
-  assert.equal(shown.text, "$(sparkle) midfill 12 ms hot");
-  assert.match(shown.tooltip, /In full: held back\\\./);
+  const shown = view({ ...RUNNING, core: core("ready"), usage: usage(), reason: reason("unlikely", "unlikely", false) });
+  assert.equal(shown.text, "$(check) midfill");
+  assert.match(shown.tooltip, /In full: unlikely\\\./);
 });

@@ -151,7 +151,7 @@ def test_what_became_of_the_models_answer(open_with: Callable[..., Neovim], core
     neovim = open_with()
     core.do(answer="b", logprob=-3)
     neovim.keys("Ac")
-    until_said(neovim, "no suggestion (held back): ", "is 5 %, below the setting holdBackPercent (20)")
+    until_said(neovim, "no suggestion (unlikely): ", "is 5 %, below the setting holdBackPercent (20)")
     assert neovim.ghost() == ""
     neovim.keys("<Cmd>Midfill act<CR>")  # show it
     assert neovim.until_ghost() == "b"
@@ -160,7 +160,7 @@ def test_what_became_of_the_models_answer(open_with: Callable[..., Neovim], core
     until_said(neovim, "no suggestion (nothing to add): The model predicts")
     core.do(answer=")")
     neovim.keys("e")
-    until_said(neovim, "no suggestion (nothing left): What the model wrote repeats")
+    until_said(neovim, "no suggestion (not shown): The model wrote a suggestion, which midfill does not show: it")
 
 
 def test_while_the_model_loads_the_percentage_is_shown_and_the_suggestion_follows(

@@ -194,7 +194,7 @@ def test_what_is_held_back_is_shown_where_the_user_left_off_on_request(meet: Mee
     user = meet("held-back", HOLD_BACK)
     user.types("zq = ", "G", "o")
     user.sees("(answered)")
-    user.asks("no suggestion (held back): A suggestion is held back as unlikely", ":Midfill act: Show it.")
+    user.asks("no suggestion (unlikely): A suggestion is not shown", ":Midfill act: Show it.")
     user.runs("Midfill act")
     user.sees("-- INSERT --", "zq = np.")
 

@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { after, afterEach, before, test } from "node:test";
 
-import { OPENING, TEXT, until, Workbench, type Window } from "./workbench.ts";
+import { OPENING, READY, TEXT, until, Workbench, type Window } from "./workbench.ts";
 
 const workbench = new Workbench();
 let window: Window;
@@ -12,14 +12,14 @@ before(() => workbench.start());
 after(() => workbench.stop());
 afterEach((context) => window.close(context.name));
 
-test("what is resident is freed, and cores are listed with their memory", async () => {
+test("memory is freed, and cores are listed with their memory", async () => {
   window = await workbench.open("demo.py", TEXT);
   await window.type(OPENING);
   await window.untilSuggestion();
-  await window.command("midfill: Free What Is Resident…");
+  await window.chooseOfCore("Free memory…");
   await window.pick("In memory and on disk");
   await window.untilText(/Freed \d+ resident tokens; the process had \d+ MB and has \d+ MB/);
-  await window.command("midfill: Show Cores");
+  await window.command("midfill: Manage the Core…");
   await window.untilText(/weights \d+ MB, 1 workspace \d+ MB, KV: device 0 MB/);
 });
 
@@ -27,14 +27,15 @@ test("a stopped core stays stopped until a suggestion is requested by hand", asy
   window = await workbench.open("demo.py", TEXT);
   await window.type(OPENING);
   await window.untilSuggestion();
-  await window.command("midfill: Stop the Core");
+  await window.chooseOfCore("Stop the core");
   await window.untilStatus(/^midfill: stopped$/);
   await window.untilReason("stopped the core: request a suggestion by hand");
   await window.press("Backspace");
   await window.type("h");
   assert.deepEqual(workbench.cores(), []);
-  await window.command("midfill: Suggest Now");
-  await window.untilStatus(/^midfill( \d|$)/);
+  await window.toEnd();
+  await window.press("Alt+\\");
+  await window.untilStatus(READY);
   await until("a core", () => workbench.cores().length === 1);
 });
 

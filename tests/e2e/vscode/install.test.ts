@@ -6,11 +6,10 @@ import { tmpdir } from "node:os";
 import * as path from "node:path";
 import { test } from "node:test";
 
-import { OPENING, TEXT, until, Workbench, type Window } from "./workbench.ts";
+import { OPENING, READY, TEXT, until, Workbench, type Window } from "./workbench.ts";
 
 const VSIX = process.env.E2E_VSIX;
 const INSTALLATION_MS = 15 * 60_000; // PyTorch is a large download
-const READY = /^midfill( \d|$)/;
 
 /** Type, key by key, until there is ghost text. */
 async function typeUntilGhost(window: Window): Promise<void> {

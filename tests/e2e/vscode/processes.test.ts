@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { after, afterEach, before, test } from "node:test";
 
-import { OPENING, TEXT, until, Workbench, type Window } from "./workbench.ts";
+import { OPENING, READY, TEXT, until, Workbench, type Window } from "./workbench.ts";
 
 const EXITS = 5; // within three minutes, after which the language client does not start the server again
 const AUTOMATIC = 2; // LSP's kind of requests that the user did not invoke
@@ -30,7 +30,7 @@ test("a server that is killed comes back, and knows what was typed", async () =>
   process.kill(first!, "SIGKILL");
   await until("another server", () => window.wire.servers().length === 2);
   await window.type("open(path");
-  await window.untilStatus(/^midfill( \d|$)/);
+  await window.untilStatus(READY);
   await window.press("Backspace");
   await window.type("h");
   const { range } = await window.untilSuggestion();
@@ -41,7 +41,7 @@ test("a server that is killed too often is given up, and the status bar says so 
   const window = await open("demo.py");
   for (let count = 1; count <= EXITS; count++) {
     await until(`server ${count}`, () => window.wire.servers().length === count);
-    await window.untilStatus(/^midfill( \d|$)/);
+    await window.untilStatus(READY);
     process.kill(window.wire.servers().at(-1)!, "SIGKILL");
   }
   await window.untilStatus(/^midfill: failed$/);
@@ -67,7 +67,7 @@ test("a core that is killed comes back", async () => {
   const [core] = workbench.cores();
   process.kill(core!, "SIGKILL");
   await window.untilStatus(/^midfill: /);
-  await window.untilStatus(/^midfill( \d|$)/);
+  await window.untilStatus(READY);
   await window.press("Backspace");
   await window.type("h");
   await window.untilSuggestion();

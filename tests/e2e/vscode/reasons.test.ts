@@ -75,13 +75,29 @@ for (const [label, explanation, user, text] of [
   ["off for python", "disabledLanguages has this language", { "midfill.disabledLanguages": ["python"] }, "a"],
   ["off in comments", "The cursor is in a comment", { "midfill.suggestIn": ["strings"] }, "# a"],
   ["off", "setting midfill.enabled is off for this document", { "[python]": { "midfill.enabled": false } }, "a"],
-  ["off", "editor.inlineSuggest.enabled is off", { "editor.inlineSuggest.enabled": false }, "a"],
   ["line too long", "more than 10,000 characters", {}, "a".repeat(10_001)],
 ] as const) {
   test(`settings and limits: ${label}, ${explanation}`, async () => {
     await open("demo.py", text, user);
     await window.type("b");
     await untilSaid(label, explanation);
+  });
+}
+
+for (const [label, user] of [
+  ["its own setting", { "midfill.automatic": false }],
+  ["VS Code's setting", { "editor.inlineSuggest.enabled": false }],
+] as const) {
+  test(`suggestions only on request, by ${label}`, async () => {
+    await open("demo.py", "a", user);
+    await window.type("b");
+    await untilSaid("on request", "only on request");
+    await window.untilGhost("");
+    await window.press("Alt+\\");
+    await window.untilGhost("x = 1");
+    await window.untilStatus(/^midfill: on request$/);
+    await window.press("Tab");
+    await until("the text", () => window.wire.text(window.file) === "abx = 1");
   });
 }
 
@@ -93,17 +109,21 @@ test("a snooze, which ends on request, with a suggestion without another key", a
   await window.toEnd();
   await window.type("b");
   await until("a request", () => window.newest() !== undefined);
+  await window.press("Alt+\\");
+  await window.untilGhost("x = 1");
+  await window.type("c");
+  await window.untilGhost("");
   await chooseWith("snoozed until", "Resume now");
   await window.untilGhost("x = 1");
 });
 
-test("an unlikely suggestion is held back, and shown on request", async () => {
+test("an unlikely suggestion is not shown, but is on request", async () => {
   await open("demo.py", "a");
   core.do({ answer: "b", logprob: -3 });
   await window.type("c");
   await window.untilReason("is 5 %, below the setting holdBackPercent (20)");
-  await window.picture("held-back");
-  await chooseWith("held back", "Show it");
+  await window.picture("unlikely");
+  await chooseWith("unlikely", "Show it");
   await window.untilGhost("b");
 });
 

@@ -29,6 +29,8 @@ cd "$extension"
 [ package-lock.json -nt node_modules/installed ] && "${npm_ci[@]}" && touch node_modules/installed
 npm run --silent check
 node --test --test-reporter=dot 'test/*.test.ts'
+mkdir -p dist
+printf '{"midfill": "%s"}' "$here/midfill-tapped.mjs" > dist/clone.json # as the clone's command
 npm run --silent package > /dev/null
 
 cd "$here"

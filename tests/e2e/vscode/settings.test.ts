@@ -1,12 +1,19 @@
 // Settings, the menu and the commands, and what the status bar says of them.
 
 import assert from "node:assert/strict";
-import { existsSync } from "node:fs";
+import { existsSync, readFileSync } from "node:fs";
 import * as path from "node:path";
 import { after, afterEach, before, test } from "node:test";
 
-import { OPENING, TEXT, until, Workbench, type Window } from "./workbench.ts";
+import { OPENING, READY, TEXT, until, Workbench, type Window } from "./workbench.ts";
 
+interface Keybinding {
+  key: string;
+  mac?: string;
+  command: string;
+}
+
+const MANIFEST = path.join(import.meta.dirname, "../../../vscode-client/package.json");
 const workbench = new Workbench();
 let window: Window;
 
@@ -17,7 +24,7 @@ afterEach(async (context) => {
   await window.close(context.name);
 });
 
-test("a language is switched off, and on again, while the editor runs", async () => {
+test("a setting that the page does not have is taken from the user's file, and given up again", async () => {
   workbench.settings({ "midfill.disabledLanguages": ["python"] });
   window = await workbench.openUnready("demo.py", TEXT);
   await window.untilStatus(/^midfill: off for python$/);
@@ -28,7 +35,7 @@ test("a language is switched off, and on again, while the editor runs", async ()
   assert.deepEqual(window.newest()?.items, []);
   assert.equal(await window.ghost(), "");
   await window.changeSettings({});
-  await window.untilStatus(/^midfill( \d|$)/);
+  await window.untilStatus(READY);
   await window.press("Backspace");
   await window.type("h");
   await window.untilSuggestion();
@@ -68,7 +75,7 @@ test("the menu switches midfill off and on for this workspace: no file changes, 
   await window.dismissMenu();
   assert.equal(asked(), before);
   await window.choose("Switch on here");
-  await window.untilStatus(/^midfill( \d|$)/);
+  await window.untilStatus(READY);
   await window.toEnd();
   await window.type('"');
   await until("a request", () => asked() > before);
@@ -76,11 +83,19 @@ test("the menu switches midfill off and on for this workspace: no file changes, 
   assert.ok(!existsSync(path.join(path.dirname(window.file), ".vscode")));
 });
 
-test("the core is restarted from the menu", async () => {
+test("the menu restarts the language server and the core", async () => {
   window = await workbench.open("demo.py", TEXT);
-  await window.choose("Restart the core");
-  await window.page.locator(".notification-toast", { hasText: "midfill: Restarted the core." }).waitFor();
+  const before = [...window.wire.servers(), ...workbench.cores()];
+  await window.choose("Restart");
+  await window.page.locator(".notification-toast", { hasText: "midfill: Restarted." }).waitFor();
+  await window.untilStatus(READY);
   assert.deepEqual(window.wire.sent("workspace/executeCommand"), [{ command: "midfill.restartCore" }]);
+  const after = [...window.wire.servers(), ...workbench.cores()];
+  assert.deepEqual(
+    after.filter((pid) => before.includes(pid)),
+    window.wire.servers().slice(0, 1), // which is written down, and gone
+  );
+  assert.equal(after.length, 3);
 });
 
 test("an excluded file gets no suggestions, and the status tells the rule", async () => {
@@ -97,18 +112,24 @@ test("an excluded file gets no suggestions, and the status tells the rule", asyn
   );
 });
 
-test("the menu switches the file's language off", async () => {
-  window = await workbench.open("demo.py", TEXT);
-  await window.choose("Switch off for python");
-  await window.untilStatus(/^midfill: off for python$/);
-  await until("the change", () =>
-    window.wire.sent("workspace/didChangeConfiguration").some((sent) => sent.settings.disabledLanguages?.[0] === "python"),
-  );
+test("the menu switches the file's language off and on, and nothing restarts", async () => {
+  window = await workbench.openUnready(".env", "KEY=");
+  await window.toEnd();
+  await window.type("1");
+  await window.untilStatus(/^midfill: excluded$/);
+  await window.choose("Suggest here all the same");
+  await window.untilStatus(READY);
+  const { languageId: language } = window.wire.sent("textDocument/didOpen")[0]!.textDocument as unknown as { languageId: string };
+  await window.choose(`Switch off for ${language}`);
+  await window.untilStatus(/^midfill: off$/);
+  await window.choose(`Switch on for ${language}`);
+  await window.untilStatus(READY); // and not "excluded": the server has forgotten nothing
+  assert.equal(window.wire.servers().length, 1);
 });
 
 test("the doctor's report is shown", async () => {
   window = await workbench.open("demo.py", TEXT);
-  await window.choose("Doctor");
+  await window.choose("Check the installation");
   const report = window.page.locator(".xterm-rows");
   await until("the report", async () => /no problems found|✗ /.test((await report.textContent()) ?? ""));
 });
@@ -121,6 +142,32 @@ test("where there is no midfill command, that is said, and installing it is offe
   await offer.getByRole("button", { name: "Install", exact: true }).waitFor();
 });
 
+test("the environment of the clone that the extension was built in is found without a setting", async () => {
+  workbench.settings({}, { "midfill.serverPath": "" });
+  window = await workbench.open("demo.py", TEXT);
+  await window.type(OPENING);
+  await window.untilSuggestion();
+});
+
+for (const [system, userAgent] of [
+  ["this system", undefined],
+  ["macOS", "Mozilla/5.0 (Macintosh; Intel Mac OS X 10_15_7) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/130.0.0.0 Safari/537.36"],
+] as const) {
+  test(`no key of VS Code's is taken on ${system}`, async () => {
+    window = await workbench.openUnready("demo.py", TEXT, userAgent);
+    await window.untilStatus(/^midfill/);
+    const mac = userAgent !== undefined;
+    const defaults = await window.defaultKeys(mac);
+    const { contributes } = JSON.parse(readFileSync(MANIFEST, "utf8")) as { contributes: { keybindings: Keybinding[] } };
+    const ours = contributes.keybindings.map((binding) => ({ ...binding, key: (mac ? binding.mac : undefined) ?? binding.key }));
+    for (const { key, command } of ours) {
+      const there = defaults.filter((binding) => binding.key === key).map((binding) => binding.command);
+      assert.deepEqual([...new Set(there)], [command], key);
+    }
+    assert.ok(defaults.some(({ key }) => key === (mac ? "cmd+down" : "ctrl+down")), "the list is that of the system");
+  });
+}
+
 test("a command that is no server is reported with its last words", async () => {
   workbench.settings({}, { "midfill.serverPath": "/bin/ls" });
   window = await workbench.openUnready("demo.py", TEXT);
@@ -132,7 +179,7 @@ test("a command that is no server is reported with its last words", async () => 
 
 test("a stopped core is told by the status, and stays stopped until it is restarted", async () => {
   window = await workbench.open("demo.py", TEXT);
-  await window.choose("Stop the core");
+  await window.chooseOfCore("Stop the core");
   await window.page.locator(".notification-toast", { hasText: "midfill: Stopped the core for every editor" }).waitFor();
   await window.untilStatus(/^midfill: stopped$/);
   await window.toEnd();
@@ -142,9 +189,9 @@ test("a stopped core is told by the status, and stays stopped until it is restar
   await window.picture("stopped");
   assert.equal(await window.ghost(), "");
   assert.deepEqual(workbench.cores(), []);
-  await window.choose("Unload the model");
+  await window.chooseOfCore("Unload the model");
   await window.page.locator(".notification-toast", { hasText: "midfill: not connected to a core" }).waitFor();
-  await window.choose("Restart the core");
-  await window.untilStatus(/^midfill( \d|$)/);
+  await window.choose("Restart");
+  await window.untilStatus(READY);
   assert.equal(workbench.cores().length, 1);
 });

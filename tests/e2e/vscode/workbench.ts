@@ -21,6 +21,9 @@ const EXTENSION = path.join(ROOT, "vscode-client/midfill.vsix");
 /** Machines that run these tests are often busy with others; what is well takes a tenth of this. */
 export const PATIENCE_MS = 60_000;
 
+/** What the status bar says where midfill suggests. */
+export const READY = /^midfill$/;
+
 /** A document, and what to type at its end for a suggestion. */
 export const TEXT = `def read_text(path):
     with open(path, "r") as file:
@@ -59,7 +62,10 @@ const MACHINE_SETTINGS: Record<string, unknown> = {
 
 const STATUS_ITEM = '[id="midfill.midfill.status"]';
 
-const KEYBINDINGS = [{ key: "ctrl+alt+space", command: "editor.action.triggerSuggest" }];
+const KEYBINDINGS = [
+  { key: "ctrl+alt+space", command: "editor.action.triggerSuggest" },
+  { key: "ctrl+down", command: "editor.action.inlineSuggest.acceptNextLine", when: "inlineSuggestionVisible" },
+];
 
 export class Workbench {
   private readonly scratch = mkdtempSync(path.join(tmpdir(), "midfill-vscode-"));
@@ -119,19 +125,24 @@ export class Workbench {
   }
 
   /** Open a file of this text in a window and a folder of its own, its cursor at the end, and wait for the model. */
-  async open(name: string, text: string): Promise<Window> {
-    const window = await this.openUnready(name, text);
-    await window.untilStatus(/^midfill( \d|$)/);
+  async open(name: string, text: string, userAgent?: string): Promise<Window> {
+    const window = await this.openUnready(name, text, userAgent);
+    await window.untilStatus(READY);
     await window.toEnd();
     return window;
   }
 
   /** The same, but wait for nothing. */
-  async openUnready(name: string, text: string): Promise<Window> {
+  async openUnready(name: string, text: string, userAgent?: string): Promise<Window> {
     const project = this.folder(`project-${++this.windows}`);
     const file = path.join(project, name);
     writeFileSync(file, text);
-    const page = await this.browser!.newPage({ viewport: { width: 1100, height: 620 } });
+    const page = await this.browser!.newPage({
+      viewport: { width: 1100, height: 620 },
+      permissions: ["clipboard-read", "clipboard-write"],
+      ...(userAgent !== undefined && { userAgent }),
+    });
+    page.setDefaultTimeout(PATIENCE_MS);
     await page.route(
       (url) => url.hostname !== "127.0.0.1",
       (route) => route.abort(),
@@ -265,11 +276,34 @@ export class Window {
     await this.toEnd();
   }
 
+  /** The keys that VS Code and its extensions set on the system that the browser says it is on. */
+  async defaultKeys(mac: boolean): Promise<{ key: string; command: string }[]> {
+    const modifier = mac ? "Meta" : "Control";
+    await this.page.evaluate(() => navigator.clipboard.writeText(""));
+    await this.command("Preferences: Open Default Keyboard Shortcuts (JSON)");
+    await this.page.locator('.monaco-editor[data-uri*="keybindings"] .view-lines').click();
+    await this.press(`${modifier}+A`, "Control+C"); // copying is the browser's affair, which knows where it runs
+    let text = "";
+    await until("the keys", async () => {
+      text = await this.page.evaluate(() => navigator.clipboard.readText());
+      return text.includes('"key"');
+    });
+    const list = text.slice(text.indexOf("["), text.lastIndexOf("]") + 1);
+    return JSON.parse(list.replaceAll(/^\s*\/\/.*$/gm, "")) as { key: string; command: string }[];
+  }
+
   /** Choose an entry of the menu behind the status bar item. */
   async choose(label: string): Promise<void> {
     await this.page.locator(STATUS_ITEM).first().click();
     await this.untilMenu();
     await this.page.keyboard.insertText(label); // entries out of view are not in the page
+    await this.pick(label);
+  }
+
+  /** Choose an entry of the list of the core, which the menu has. */
+  async chooseOfCore(label: string): Promise<void> {
+    await this.choose("Manage the core…");
+    await this.page.locator(".quick-input-title", { hasText: /^Core: / }).waitFor();
     await this.pick(label);
   }
 

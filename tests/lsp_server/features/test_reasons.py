@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -61,7 +62,7 @@ async def test_what_the_settings_switch_off(
     ("answer", "kind", "said"),
     [
         ("", "nothing", "predicts that nothing is to be added"),
-        (" = 1", "filtered", "repeats the text around the cursor"),
+        (" = 1", "filtered", "which midfill does not show: it repeats the text around the cursor"),
     ],
 )
 async def test_what_is_left_of_the_models_answer(
@@ -182,13 +183,86 @@ async def test_a_document_that_is_opened_again_has_no_reason_of_before(editor: E
 
 async def test_what_the_editor_itself_switches_off(editor: Editor) -> None:
     editor.open("a")
-    for off, said in (("workspace", "in this workspace"), ("hidden", "editor.inlineSuggest.enabled is off")):
+    for off, said in (("workspace", "in this workspace"), ("hidden", "only on request: its setting editor.inlineSugg")):
         editor.switch(off)
         assert said in (await told(editor))[1]
     editor.switch(None, ["GitHub Copilot"])
     assert (await told(editor))[1].startswith("GitHub Copilot also suggests in this editor.")
     editor.switch(None, [])
     assert await editor.last_reason() is None
+
+
+INVOKED = types.InlineCompletionTriggerKind.Invoked
+
+
+async def switch_off(editor: Editor) -> None:
+    editor.switch("workspace")
+
+
+async def hide(editor: Editor) -> None:
+    editor.switch("hidden")
+
+
+async def snooze(editor: Editor) -> None:
+    await editor.execute("midfill.snooze", 5)
+
+
+async def ask_by_hand_alone(editor: Editor) -> None:
+    editor.configure({"automatic": False})
+
+
+@pytest.mark.parametrize(
+    ("silence", "kind"),
+    [(switch_off, "off"), (hide, "manual"), (snooze, "snoozed"), (ask_by_hand_alone, "manual")],
+)
+async def test_a_request_by_hand_is_answered_where_typing_gets_nothing(
+    editor: Editor, core: FakeCore, silence: Callable[[Editor], Awaitable[None]], kind: str
+) -> None:
+    editor.open("a")
+    await silence(editor)
+    editor.move_cursor(0, 1)
+    assert await editor.suggest(0, 1) == []
+    assert (await told(editor))[0] == kind
+    assert core.asked == core.requests == []  # nor is anything computed ahead
+    assert [item.insert_text for item in await editor.suggest(0, 1, kind=INVOKED)] == ["x = 1"]
+    assert (await told(editor))[0] == kind
+    core.answer = says("")
+    editor.change(2, (0, 1), (0, 1), "b")
+    assert await editor.suggest(0, 2, kind=INVOKED) == []
+    await until(lambda: editor.reasons[-1].kind == "nothing")
+    assert (await told(editor))[0] == "nothing"  # of the request, rather than that typing gets nothing
+    assert await editor.suggest(0, 2) == []
+    assert (await told(editor))[0] == kind
+    assert len(core.requests) == 2
+    assert editor.refreshes == []
+
+
+async def test_a_request_by_hand_passes_no_rule_about_files_and_languages(editor: Editor, core: FakeCore) -> None:
+    for settings, uri in (
+        ({"disabledLanguages": ["python"]}, URI),
+        ({"disabledFolders": ["/project"]}, URI),
+        ({}, "file:///project/.env"),
+    ):
+        editor.configure({"automatic": False, **settings})
+        editor.open("a", uri=uri)
+        assert await editor.suggest(0, 1, uri=uri, kind=INVOKED) == []
+        assert (await editor.last_reason(uri=uri)).kind in ("off", "excluded")
+        editor.close(uri=uri)
+    assert core.requests == []
+
+
+async def test_the_load_that_a_request_by_hand_waits_for_is_its_reason(editor: Editor, core: FakeCore) -> None:
+    editor.configure({"automatic": False})
+    editor.open("a")
+    await core.set_status(CoreStatus("loading", "fake", progress=0.4))
+    await editor.until_state("loading")
+    loaded = core.hold()
+    request = asyncio.create_task(editor.suggest(0, 1, kind=INVOKED))
+    await until(lambda: editor.reasons and editor.reasons[-1] is not None and editor.reasons[-1].kind == "loading")
+    await core.set_status(READY)
+    loaded.set()
+    assert len(await request) == 1
+    await until(lambda: editor.reasons[-1].kind == "manual")
 
 
 async def test_the_core_loads_and_the_client_requests_again(editor: Editor, core: FakeCore) -> None:
