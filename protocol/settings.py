@@ -123,7 +123,7 @@ class CoreSettings:
     store_mb: Annotated[
         int,
         Advanced(
-            "Memory for the KV caches of earlier prompts, in MB; 0 = automatic: a 64th of the machine's memory, on a "
+            "Memory for the KV caches of earlier prompts, in MB; 0 = automatic: a 128th of the machine's memory, 128 at least, on a "
             "GPU 2048",
             0,
             _MOST_MB,

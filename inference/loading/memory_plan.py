@@ -20,7 +20,8 @@ from protocol.settings import Weights
 DTYPE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 FEWEST_SLOTS, MOST_SLOTS = 2, 8  # by default; with one, a keystroke would wait for another client's whole completion
 MOST_STORE = 2 * 2**30  # by default
-STORE_SHARE = 64  # by default the store gets so small a part of main memory
+LEAST_STORE = 128 * 2**20  # by default: the prompts of a few documents, with models of hundreds of millions of weights
+STORE_SHARE = 128  # by default the store gets so small a part of main memory
 GPU_RESERVE = 384 * 2**20  # libraries' workspaces, loaded kernels, and allocators' rounding
 GRAPHS_PER_WORKSPACE = 24 * 2**20  # a few dozen recordings of some hundred kernels each
 # Per value, with the group's share of its scale and minimum.
@@ -84,7 +85,7 @@ class MemoryPlan:
 
 def default_store_bytes(memory: int, *, on_gpu: bool) -> int:
     """The store's budget if no setting says it, for main memory of this size: it leaves a laptop to other programs."""
-    return MOST_STORE if on_gpu else min(MOST_STORE, memory // STORE_SHARE)
+    return MOST_STORE if on_gpu else min(MOST_STORE, max(LEAST_STORE, memory // STORE_SHARE))
 
 
 def plan_memory(demand: MemoryDemand, free: int) -> MemoryPlan:
