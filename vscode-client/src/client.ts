@@ -26,7 +26,10 @@ import { changedSettings, type ServerSettings } from "./settings.ts";
 import { within } from "./timeouts.ts";
 
 /** Editable documents, rather than output or diff views. */
-const SELECTOR = [{ scheme: "file" }, { scheme: "untitled" }, { scheme: "vscode-notebook-cell" }];
+/** The documents that users write; `exclusion.py` of the server has the same of VS Code's. */
+const SELECTOR = ["file", "untitled", "vscode-notebook-cell", "vscode-interactive-input", "vscode-vfs", "vsls"].map(
+  (scheme) => ({ scheme }),
+);
 
 /** Deadline for the server's answer to `initialize`. */
 const START_TIMEOUT_MS = 60_000;
