@@ -74,9 +74,7 @@ def place(found: Situation) -> Placement:
     if found.is_llama:
         remedy = "install llama.cpp with its llama-server" if found.is_quantized else "choose --weights int8 or fp8"
         faster = " and the CPU kernel is faster than weights that move" if found.on_kernel else ""
-        return Placement(
-            "CPU", f"{model} does not fit the GPU's free memory,{faster}: {remedy}", is_slow=True
-        )
+        return Placement("CPU", f"{model} does not fit the GPU's free memory,{faster}: {remedy}", is_slow=True)
     return Placement(
         "all devices",
         "the model does not fit the GPU's free memory, so it is spread over GPU, main memory and disk, which takes "
