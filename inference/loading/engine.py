@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -18,9 +20,10 @@ from inference.checkpoints.folder import quantization_method, unread
 from inference.checkpoints.hub import ReportProgress
 from inference.engine.engine import Engine, Policy
 from inference.engine.interface import DeviceHooks, EngineInfo
-from inference.loading.default_dtype import default_dtype, is_on_kernel
-from inference.loading.memory_plan import MOST_STORE, MemoryDemand, MemoryPlan, default_store_bytes, plan_memory
+from inference.loading.default_dtype import default_dtype
+from inference.loading.memory_plan import MOST_STORE, MemoryDemand, MemoryPlan, plan_memory
 from inference.loading.options import EngineOptions
+from inference.loading.placement import Placement, demand_of, place, situation_of
 from inference.text.healing import Healer, wants_healing
 from inference.text.tokenization import TextTokenizer
 from kv_store.dry_workspace import DryWorkspace
@@ -38,6 +41,7 @@ if TYPE_CHECKING:
     from inference.backends.transformers.model import GenericModel
 
 MIN_CONTEXT_TOKENS = 64
+HOST_SHARE = 8  # of main memory, an eighth at most is pinned for KV: pinned memory cannot be swapped
 DRY_BYTES_PER_VALUE = 4  # float32, as on a CPU
 
 log = logging.getLogger(__name__)
@@ -75,35 +79,49 @@ def load_engine(options: EngineOptions, progress: ReportProgress | None = None) 
     tokenizer = checkpoint.tokenizer(options.fim_format)
     report("starting torch", None)
 
+    import torch
+
     from inference.backends import cuda
+    from inference.backends.llama.graphs import GraphedDecoder
     from inference.loading.store_tiers import TierBudgets, open_store
 
     device = cuda.find_device(options.device)
     try:
+        placement = _placement(options, checkpoint, device)
+        if placement.runner == "CPU" and options.device == "auto":
+            device = torch.device("cpu")
         if device.type == "cuda":
             cuda.use(device)
         dtype = _dtype(options, device, checkpoint.architecture)
         _set_threads(options.threads)
-        plan = _plan(options, checkpoint, context_tokens, device, dtype)
-        model = _load_model(checkpoint, context_tokens, device, dtype, options, plan, report)
-        budgets = TierBudgets(plan.store, options.host_budget_bytes, options.cache_folder, options.cache_bytes)
+        demand = demand_of(options, checkpoint, device.type, str(dtype).removeprefix("torch."))
+        free = _free_bytes(device)
+        plan = _plan(demand, free, checkpoint.name, device)
+        model = _load_model(checkpoint, context_tokens, device, dtype, options, report)
+        if device.type == "cuda":
+            cuda.give_memory_back()  # what loading fragmented
+            if isinstance(model, GraphedDecoder):
+                plan = _plan(replace(demand, graph_bytes=model.measure_graphs()), free, checkpoint.name, device)
+        host_bytes = min(options.host_budget_bytes, psutil.virtual_memory().total // HOST_SHARE)
+        budgets = TierBudgets(plan.store, host_bytes, options.cache_folder, options.cache_bytes)
         identity = fingerprint(checkpoint, _numbers(options, device, dtype, checkpoint))
-        store = open_store(budgets, model.kv_shape, model.device, identity)
-        return _wire(options, tokenizer, model, store, str(device), plan.slots, plan.kept, _hooks(device, model))
+        store, prepare_store = open_store(budgets, model.kv_shape, model.device, identity)
+        hooks = _hooks(device, model, prepare_store)
+        return _wire(options, tokenizer, model, store, str(device), plan, hooks, placement)
     except RuntimeError as error:
         if device.type == "cuda" and cuda.is_lost(device):
             raise DeviceLost(f"{device} fails every call since {error!r}") from error
         raise
 
 
-def _hooks(device: torch.device, model: Model) -> DeviceHooks:
+def _hooks(device: torch.device, model: Model, prepare_store: Callable[[], bool]) -> DeviceHooks:
     if device.type != "cuda":
         return DeviceHooks()
     from inference.backends import cuda
     from inference.backends.llama.graphs import GraphedDecoder
 
-    prepare = model.prepare if isinstance(model, GraphedDecoder) else DeviceHooks().prepare
-    return DeviceHooks(prepare, partial(cuda.is_lost, device), cuda.give_memory_back)
+    prepare_model = model.prepare if isinstance(model, GraphedDecoder) else DeviceHooks().prepare
+    return DeviceHooks(lambda: prepare_store() or prepare_model(), partial(cuda.is_lost, device), cuda.give_memory_back)
 
 
 def load_dry_engine(options: EngineOptions) -> Engine:
@@ -118,8 +136,7 @@ def load_dry_engine(options: EngineOptions) -> Engine:
     model = DryModel(lambda: DryWorkspace(bytes_per_token), context_tokens, end_token=min(tokenizer.markers.end))
     budget = MOST_STORE if options.store_bytes is None else options.store_bytes  # counts are of no certain machine
     store = PagedStore([Tier("device", budget, MemoryStorage())], bytes_per_token)
-    slots = options.slots or 1
-    return _wire(options, tokenizer, model, store, "none", slots, slots, DeviceHooks())
+    return _wire(options, tokenizer, model, store, "none", None, DeviceHooks(), None)
 
 
 def _wire(
@@ -128,43 +145,52 @@ def _wire(
     model: Model,
     store: PagedStore,
     device: str,
-    slots: int,
-    kept: int,
+    plan: MemoryPlan | None,
     hooks: DeviceHooks,
+    placement: Placement | None,
 ) -> Engine:
-    info = EngineInfo(options.model, device, model.context_tokens, chars_per_token(tokenizer), model.weights_bytes)
+    notice = f"runs on {placement}" if placement is not None and placement.is_slow else ""
+    info = EngineInfo(
+        options.model, device, model.context_tokens, chars_per_token(tokenizer), model.weights_bytes, notice
+    )
     healer = Healer(tokenizer) if wants_healing(options.healing, tokenizer.format) else None
-    policy = Policy(options.prefill_chunk, slots, kept, options.batching, options.speculation, options.separate_users)
+    slots = plan.slots if plan else options.slots or 1
+    policy = Policy(
+        options.prefill_chunk,
+        plan.prefill_chunk if plan else 0,
+        slots,
+        plan.kept if plan else slots,
+        options.batching,
+        options.speculation,
+        options.separate_users,
+    )
     return Engine(info, model, tokenizer, store, policy, healer, hooks)
 
 
-def _plan(
-    options: EngineOptions, checkpoint: Checkpoint, context_tokens: int, device: torch.device, dtype: torch.dtype
-) -> MemoryPlan:
-    """The shares of the device's free memory for the model, its workspaces and its store."""
+def _placement(options: EngineOptions, checkpoint: Checkpoint, device: torch.device) -> Placement:
+    """What runs the model on `device`, or on another if the setting leaves it open."""
     from inference.backends import cuda
 
-    shape, name = checkpoint.architecture, str(dtype).removeprefix("torch.")
-    may_use_kernel, on_gpu, budget = options.kernel and not options.exact, device.type == "cuda", options.store_bytes
-    if budget is None:
-        budget = default_store_bytes(psutil.virtual_memory().total, on_gpu=on_gpu)
-    demand = MemoryDemand(
-        shape=shape,
-        files=checkpoint.weights(),
-        dtype=name,
-        weights=options.weights,
-        context_tokens=context_tokens,
-        slots=options.slots,
-        store_bytes=budget,
-        prefill_chunk=options.prefill_chunk,
-        on_gpu=on_gpu,
-        on_kernel=is_on_kernel(device.type, shape, name, may_use_kernel=may_use_kernel, weights=options.weights),
-    )
-    free = cuda.free_bytes(device) if demand.on_gpu else psutil.virtual_memory().available
+    if options.device != "auto" or device.type != "cuda":
+        return Placement("GPU" if device.type == "cuda" else "CPU", "it is what there is, or what the settings say")
+    found = situation_of(options, checkpoint, cuda.free_bytes(device), cuda.capability(device))
+    placement = place(found)
+    log.info("%s runs on %s", checkpoint.name, placement)
+    return placement
+
+
+def _free_bytes(device: torch.device) -> int:
+    from inference.backends import cuda
+
+    return cuda.free_bytes(device) if device.type == "cuda" else psutil.virtual_memory().available
+
+
+def _plan(demand: MemoryDemand, free: int, model: str, device: torch.device) -> MemoryPlan:
+    """The shares of the device's free memory for the model, its workspaces and its store."""
     plan = plan_memory(demand, free)
     log.info("memory of %s, in bytes: %s", device, plan)
     if not plan.fits:
-        log.warning("%s needs about %d bytes on %s, but only %d are free", checkpoint.name, plan.least, device, free)
+        log.warning("%s needs about %d bytes on %s, but only %d are usable", model, plan.least, device, plan.usable)
     return plan
 
 
@@ -174,14 +200,12 @@ def _load_model(
     device: torch.device,
     dtype: torch.dtype,
     options: EngineOptions,
-    plan: MemoryPlan,
     report: ReportProgress,
 ) -> Decoder | GraphedDecoder | KernelModel | GenericModel:
-    """Our decoder if it supports the architecture and the device has room; otherwise transformers' modules."""
+    """Our decoder if it supports the architecture; otherwise transformers' modules, on all devices as needed."""
     anywhere = options.device == "auto"
     shape = checkpoint.architecture
-    spreads = anywhere and device.type == "cuda" and not plan.fits
-    if isinstance(shape, Architecture) and not spreads:
+    if isinstance(shape, Architecture):
         from inference.loading.llama import load_decoder
 
         return load_decoder(checkpoint, shape, context_tokens, device, dtype, options, report)

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 import torch
 
-from inference.server import process
 from inference.text.tokenization import TextTokenizer, read_tokenizer
 from protocol import garbage
 from tests.inference.simulated_cuda import SimulatedCuda
@@ -46,6 +45,8 @@ def quick_core(monkeypatch: pytest.MonkeyPatch) -> None:
 
     A full collection looks through all that the tests have imported, which takes most of a second.
     """
+    from inference.server import process  # here, since tests of the GPU run without the packages of the server
+
     monkeypatch.setattr(process, "WATCH_EVERY_S", 0.02)
     for collection in ("keep_what_is_loaded", "collect_all"):
         monkeypatch.setattr(garbage, collection, lambda: None)

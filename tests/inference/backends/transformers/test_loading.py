@@ -44,16 +44,26 @@ def test_what_transformers_cannot_load_is_refused(tmp_path: Path) -> None:
         load_generic(folder, 64, None, torch.float32)
 
 
-def test_a_llama_larger_than_the_gpu_is_for_transformers(
-    simulated: SimulatedCuda, tiny_checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_model_larger_than_the_gpu_is_spread_if_it_is_no_llama(
+    simulated: SimulatedCuda, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It spreads a model over all devices, which a simulated one cannot show."""
-    options = EngineOptions(str(tiny_checkpoint), dtype="float32")
+    folder = write_model(tmp_path / "model", "GPTNeoX")
+    options = EngineOptions(str(folder), dtype="float32", context_tokens=64)
     simulated.total_bytes = 2**20
     with pytest.raises(BadInput, match="exact mode is supported only for the Llama family on one device"):
         load_engine(replace(options, exact=True))
     with pytest.raises(BadInput, match="int8 weights are supported only for the Llama family on one device"):
         load_engine(replace(options, weights="int8"))
+    devices: list[torch.device | None] = []
+
+    def load(path: Path, context: int, device: torch.device | None, *args: object, **_: object) -> GenericModel:
+        devices.append(device)
+        return load_generic(path, context, torch.device("cpu"), torch.float32)
+
+    monkeypatch.setattr("inference.backends.transformers.loading.load_generic", load)
+    engine = load_engine(options)
+    assert devices == [None]  # accelerate chooses, which a simulated device cannot show
+    assert engine.notice.startswith("runs on all devices: the model does not fit the GPU's free memory")
 
 
 def test_transformers_say_the_same_of_a_llama(tiny_checkpoint: Path) -> None:
