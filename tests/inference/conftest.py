@@ -10,9 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from inference.server import process
 from inference.text.tokenization import TextTokenizer, read_tokenizer
-from protocol import garbage
 from tests.inference.simulated_cuda import SimulatedCuda
 from tests.inference.tiny import ROOT, write_checkpoint
 
@@ -46,9 +44,9 @@ def quick_core(monkeypatch: pytest.MonkeyPatch) -> None:
 
     A full collection looks through all that the tests have imported, which takes most of a second.
     """
-    monkeypatch.setattr(process, "WATCH_EVERY_S", 0.02)
+    monkeypatch.setattr("inference.server.process.WATCH_EVERY_S", 0.02)  # by name: few tests need the server's packages
     for collection in ("keep_what_is_loaded", "collect_all"):
-        monkeypatch.setattr(garbage, collection, lambda: None)
+        monkeypatch.setattr(f"protocol.garbage.{collection}", lambda: None)
 
 
 @pytest.fixture(scope="session")

@@ -1,0 +1,137 @@
+"""Section 3: forwards on the card against the same decoder in float64 on the CPU.
+
+The reference has the same weights and the same resident KV, rounded as on the card. Compared are the log-probabilities
+of all tokens after the last one, and the KV that the forward writes, which depends on the attention of every token.
+What lies behind the new tokens in the workspace is large, so that a wrong mask cannot pass.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+
+import torch
+from proof.card import Card
+from proof.graphed import record_for
+from proof.models import moved, random_weights
+from proof.runner import Check, Finding, Row, Section
+from proof.sizes import Sizes
+from torch import Tensor
+
+from inference.backends.chunk import Chunk
+from inference.backends.llama.decoder import Decoder
+from inference.backends.llama.exact import EXACT_TOKENS, ExactDecoder
+from inference.backends.llama.graphs import GraphedDecoder
+from inference.backends.llama.weights import DecoderWeights
+from inference.backends.model import Model
+from kv_store.workspace import KVWorkspace
+
+CPU = torch.device("cpu")
+MOST_ERROR = {"float32": 1e-5, "bfloat16": 1e-2}
+MOST_KV_ERROR = {"float32": 1e-5, "bfloat16": 2e-2}
+"""KV is rounded once more than what it is computed from."""
+POISON = 1e3
+
+
+class _Case:
+    """A model of one geometry and dtype on the card in its ways to compute, and the reference."""
+
+    def __init__(self, card: Card, sizes: Sizes, geometry: str, dtype: torch.dtype) -> None:
+        architecture = sizes.geometries[geometry]
+        context = max(sizes.resident) + max(sizes.lengths)
+        context += -context % EXACT_TOKENS
+        weights: DecoderWeights = moved(random_weights(architecture, torch.float32, CPU), CPU, dtype)
+        there = moved(weights, card.device, dtype)
+        self.graphed = GraphedDecoder(Decoder(architecture, {}, there, context))
+        self.ways: dict[str, Model] = {
+            "eager": self.graphed.plain,
+            "graph": self.graphed,
+            "exact": ExactDecoder(architecture, {}, there, context),
+        }
+        self.reference = Decoder(architecture, {}, moved(weights, CPU, torch.float64), context)
+        self.vocabulary = architecture.vocabulary
+        workspace, expected = self.graphed.new_workspace(), self.reference.new_workspace()
+        assert isinstance(workspace, KVWorkspace)
+        self.workspace, self.expected = workspace, expected
+        self.resident = torch.randn(expected.buffer.shape).to(dtype)
+
+    def run(self, model: Model, workspace: KVWorkspace, token_ids: list[int], start: int) -> tuple[Tensor, Tensor]:
+        """Log-probabilities [vocabulary] and the new KV, in float64, of tokens behind `start` resident ones."""
+        values = self.resident.clone()
+        values[:, :, :, start:] = POISON
+        workspace.buffer.copy_(values.to(workspace.buffer.dtype))
+        chunk = Chunk(token_ids, start, workspace, wanted=1, top=self.vocabulary)
+        if model is self.graphed:
+            record_for(self.graphed, chunk)
+            self.graphed.prepare()  # one more each time: the graph of a larger bucket may have been replayed
+            workspace.buffer.copy_(values.to(workspace.buffer.dtype))
+        ((choice,),) = model.forward([chunk])
+        by_id = sorted(choice.top)
+        kv = workspace.buffer[:, :, :, start : start + len(token_ids)].cpu().double()
+        return torch.tensor([logprob for _, logprob in by_id], dtype=torch.float64), kv
+
+
+def section(card: Card, sizes: Sizes) -> Section:
+    """Every way to compute, of both dtypes, at the lengths where kernels change."""
+    return Section(3, "correctness", 30, lambda: _measure(card, sizes), _conclude)
+
+
+def _measure(card: Card, sizes: Sizes) -> Iterator[Row]:
+    """Small groups of cases in a random order, so that a cut leaves some of every kind."""
+    order = random.Random(0)
+    cases = {
+        (geometry, dtype): _Case(card, sizes, geometry, dtype)
+        for geometry in sizes.geometries
+        for dtype in (torch.float32, torch.bfloat16)
+    }
+    shapes = [
+        (count, start)
+        for count in sizes.lengths
+        for start in sizes.resident
+        if count * (start + count) <= sizes.most_scores
+    ]
+    pending = [(key, shape) for key in cases for shape in shapes]
+    order.shuffle(pending)
+    for key, (count, start) in pending:
+        case, (geometry, dtype) = cases[key], key
+        token_ids = [order.randrange(case.vocabulary) for _ in range(count)]
+        expected, expected_kv = case.run(case.reference, case.expected, token_ids, start)
+        for way, model in case.ways.items():
+            if start % model.alignment or (way == "graph" and count > 32):
+                continue
+            found, kv = case.run(model, case.workspace, token_ids, start)
+            yield {
+                "geometry": geometry,
+                "dtype": str(dtype).removeprefix("torch."),
+                "way": way,
+                "tokens": count,
+                "resident": start,
+                "error": distance(found, expected),
+                "kv_error": distance(kv, expected_kv),
+            }
+
+
+def distance(found: Tensor, expected: Tensor) -> float:
+    """The length of the difference relative to that of what is expected; infinite if there is any NaN."""
+    error = float((found - expected).norm() / expected.norm())
+    return error if error == error else float("inf")
+
+
+def _conclude(rows: Sequence[Row]) -> Iterator[Finding]:
+    worst: dict[tuple[str, str], list[Row]] = defaultdict(list)
+    for row in rows:
+        worst[row["dtype"], row["way"]].append(row)
+        passed = row["error"] < MOST_ERROR[row["dtype"]] and row["kv_error"] < MOST_KV_ERROR[row["dtype"]]
+        yield Check(
+            f"{row['dtype']} {row['way']} {row['geometry']}: {row['tokens']} tokens behind {row['resident']}",
+            passed,
+            f"error {row['error']:.1e}, of KV {row['kv_error']:.1e}",
+        )
+    for (dtype, way), of_way in sorted(worst.items()):
+        most = max(of_way, key=lambda row: row["error"])
+        kv = max(row["kv_error"] for row in of_way)
+        yield (
+            f"{dtype:<9}{way:<6}{len(of_way):>5} cases, largest error {most['error']:.1e} "
+            f"({most['geometry']}, {most['tokens']} behind {most['resident']}), of KV {kv:.1e}"
+        )
