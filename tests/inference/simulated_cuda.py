@@ -69,12 +69,13 @@ class Stream:
         self.cuda.wait_for(self)
 
 
-@dataclass
+@dataclass(eq=False)
 class Graph:
     """What was recorded: each operator with its arguments and its results."""
 
     calls: list[tuple[Any, Any, Any, Any]] = field(default_factory=list)
     cuda: SimulatedCuda | None = None
+    device: int = 0
 
     def replay(self) -> None:
         assert self.cuda is not None, "the graph has not been captured"
@@ -115,6 +116,8 @@ class SimulatedCuda:
         self.replays = 0
         self.captures = 0
         self.masks: list[bool] = []  # for each attention, whether it was given a mask
+        self.may_use_cudnn: list[bool] = []  # for each attention, whether torch was free to choose cuDNN
+        self.node_bytes = 64  # that the driver takes for each operator of a graph; torch does not know of them
         self.broken: str | None = None
         self._current = 0
         self._default = Stream(self)
@@ -127,6 +130,7 @@ class SimulatedCuda:
         self._captured_on: int | None = None
         self._live: dict[int, weakref.ref[DeviceTensor]] = {}
         self._reserved = dict.fromkeys(range(devices), 0)
+        self._graphs: weakref.WeakSet[Graph] = weakref.WeakSet()
         self._patches = ExitStack()
 
     # -- what tests ask and do -----------------------------------------------------------------------------------------
@@ -146,7 +150,8 @@ class SimulatedCuda:
 
     def free(self, device: int = 0) -> int:
         """Bytes that other processes could have."""
-        return self.total_bytes - self._reserved[device]
+        nodes = sum(len(graph.calls) for graph in self._graphs if graph.device == device)
+        return self.total_bytes - self._reserved[device] - nodes * self.node_bytes
 
     # -- torch.cuda ----------------------------------------------------------------------------------------------------
 
@@ -170,7 +175,8 @@ class SimulatedCuda:
         }
         for name, value in replaced.items():
             self._patches.enter_context(mock.patch.object(torch.cuda, name, value))
-        self._patches.enter_context(mock.patch.object(torch.accelerator, "empty_host_cache"))
+        self._patches.enter_context(mock.patch.object(torch.accelerator, "empty_host_cache", create=True))
+        self._patches.callback(torch.backends.cuda.enable_cudnn_sdp, torch.backends.cuda.cudnn_sdp_enabled())
         _set_device_guard()
         self._patches.enter_context(Operators(self))
         return self
@@ -215,8 +221,11 @@ class SimulatedCuda:
                 yield
         finally:
             self._capturing = None
-            graph.cuda = self
+            graph.cuda, graph.device = self, self._current
             self._spoil(graph)
+        if len(graph.calls) * self.node_bytes > self.free(self._current):
+            raise torch.AcceleratorError("CUDA error: out of memory")  # as cudaGraphInstantiate fails
+        self._graphs.add(graph)
 
     # -- operators -----------------------------------------------------------------------------------------------------
 
@@ -224,6 +233,7 @@ class SimulatedCuda:
         """An operator, wherever its tensors are."""
         if func is aten.scaled_dot_product_attention.default:
             self.masks.append(len(args) > 3 and args[3] is not None)
+            self.may_use_cudnn.append(torch.backends.cuda.cudnn_sdp_enabled())
         if func._can_decompose() and func is not aten.is_pinned.default:  # in inference mode they come as they are
             with Decomposed(self):
                 return func.decompose(*args, **kwargs)

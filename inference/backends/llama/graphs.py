@@ -2,8 +2,8 @@
 
 At batch 1 a GPU computes a layer's matrices faster than the CPU can launch their kernels one by one; a graph is one
 launch. It requires fixed shapes at fixed addresses. So tokens and visible positions are padded to buckets, with one
-graph per workspace and pair of buckets. A forward without a recorded graph runs the decoder's own kernels, since
-recording takes longer than a keystroke may.
+graph per workspace and pair of buckets. The first graphs of a workspace are recorded with it, and serve all short
+forwards until the others, each for fewer positions or tokens, are recorded at rest.
 """
 
 from __future__ import annotations
@@ -22,8 +22,12 @@ from inference.backends.sampling import best_tokens, choices, choose
 from kv_store.workspace import KVWorkspace
 
 TOKEN_BUCKETS = (1, 2, 4, 8, 16, 32)
+FIRST_BUCKETS = (1, 4, 16)
+"""Of tokens: the graphs that are recorded with a workspace, for all that can be visible."""
 VISIBLE_TOKENS = 512
 """The number of visible tokens is padded to this times a power of two."""
+MOST_IN_TURN = 4
+"""Up to so many sequences' graphs are replayed one after the other; more are faster in one forward without graphs."""
 
 log = logging.getLogger(__name__)
 
@@ -32,7 +36,7 @@ GraphKey = tuple[KVWorkspace, int, int]
 
 
 class GraphedDecoder:
-    """Implements `Model` on a CUDA device: replays forwards of one short chunk, passes others to the decoder.
+    """Implements `Model` on a CUDA device: replays forwards of a few short chunks, passes others to the decoder.
 
     Padding writes KV behind the chunk, which is overwritten before any token attends to it.
     """
@@ -45,55 +49,77 @@ class GraphedDecoder:
         self.context_tokens = decoder.context_tokens
         self.kv_shape = decoder.kv_shape
         self.device = decoder.device
+        self.graph_bytes = 0
+        """Of the GPU's memory, that the largest recording but the first has taken; the first also takes the pool."""
         self._buffers = _Buffers(decoder)
         self._workspaces: list[KVWorkspace] = []
         self._replays: dict[GraphKey, Replay] = {}  # the recording keeps the workspace, and so its address
         self._missed: dict[GraphKey, None] = {}  # keys without a graph, in the order of their first forward
-        self._has_room = True
+        self._records = True
 
     @property
     def weights_bytes(self) -> int:
         return self.plain.weights_bytes
 
     def new_workspace(self) -> KVWorkspace:
+        """As in the interface, with its first graphs, if there is memory for them."""
         workspace = self.plain.new_workspace()
         self._workspaces.append(workspace)
+        for tokens in FIRST_BUCKETS:
+            if tokens <= self.context_tokens and self._has_room():
+                self._add((workspace, tokens, self.context_tokens))
         return workspace
 
     @torch.inference_mode()
     def forward(self, chunks: Sequence[Chunk]) -> list[tuple[Choice, ...]]:
-        key = self._key(chunks)
-        if key is not None and key not in self._replays:
-            self._missed[key] = None
-        if key is None or key not in self._replays:
-            return self.plain.forward(chunks)
-        (chunk,) = chunks
-        self._buffers.fill(chunk)
-        self._replays[key]()
-        return [self._buffers.choices(chunk)]
+        """As in the interface; replays in turn if every chunk has a graph, and there are few.
 
-    @torch.inference_mode()
+        Graphs compute logits, so a forward without a wanted token is the decoder's.
+        """
+        keys = [self._find(chunk) for chunk in chunks]
+        if None in keys or len(chunks) > MOST_IN_TURN or not any(chunk.wanted for chunk in chunks):
+            return self.plain.forward(chunks)
+        answers = []
+        for chunk, key in zip(chunks, keys, strict=True):
+            assert key is not None
+            self._buffers.fill(chunk)
+            self._replays[key]()
+            answers.append(self._buffers.choices(chunk))
+        return answers
+
     def prepare(self) -> bool:
-        """Record one missing graph, first those that forwards lacked; False if none is missing."""
+        """Record one missing graph, first those that forwards lacked; False if none is missing or has room."""
         key = next(self._missing(), None)
-        if key is None:
+        if key is None or not self._has_room():
             return False
         self._missed.pop(key, None)
+        self._add(key)
+        return self._records
+
+    def _has_room(self) -> bool:
+        """Whether the GPU's reserve stays free after another recording, as far as that is known."""
+        return self._records and cuda.spare_bytes(self.device) >= self.graph_bytes
+
+    @torch.inference_mode()
+    def _add(self, key: GraphKey) -> None:
+        """Record a graph; after an error, most often for memory, no more are recorded."""
         workspace, tokens, visible = key
-        resident = workspace.export_kv(0, tokens)  # the warm-up overwrites it
         try:
-            self._buffers.start_at(0)
-            self._replays[key] = self._record(lambda: self._buffers.compute(workspace, tokens, visible))
-        except torch.OutOfMemoryError as error:
-            log.warning("no memory for more than %d CUDA graphs: %s", len(self._replays), error)
-            self._has_room = False
-        finally:
-            workspace.import_kv(0, resident, tokens)
-        return self._has_room
+            resident = workspace.export_kv(0, tokens)  # recording overwrites it
+            try:
+                self._buffers.start_at(0)
+                recording = self._record(lambda: self._buffers.compute(workspace, tokens, visible))
+            finally:
+                workspace.import_kv(0, resident, tokens)
+        except RuntimeError as error:  # of torch's allocator, or of the driver, which has no type of its own for memory
+            log.warning("no more than %d CUDA graphs are recorded: %s", len(self._replays), error)
+            self._records = False
+        else:
+            if self._replays:
+                self.graph_bytes = max(self.graph_bytes, recording.nbytes)
+            self._replays[key] = recording.replay
 
     def _missing(self) -> Iterator[GraphKey]:
-        if not self._has_room:
-            return
         yield from list(self._missed)
         for workspace in self._workspaces:
             for visible in _visible_buckets(self.context_tokens):
@@ -101,15 +127,25 @@ class GraphedDecoder:
                     if tokens <= visible and (workspace, tokens, visible) not in self._replays:
                         yield (workspace, tokens, visible)
 
-    def _key(self, chunks: Sequence[Chunk]) -> GraphKey | None:
-        """The key of a forward's graph; None if its shape has none."""
-        tokens = next((bucket for bucket in TOKEN_BUCKETS if bucket >= len(chunks[0].token_ids)), None)
-        if len(chunks) > 1 or tokens is None or chunks[0].start + tokens > self.context_tokens:
-            return None
-        workspace = chunks[0].workspace
+    def _find(self, chunk: Chunk) -> GraphKey | None:
+        """The smallest recorded graph that covers the chunk; None if there is none. Notes that a smaller one misses."""
+        fitting = self._fitting(chunk)
+        smallest = next(fitting, None)
+        if smallest is None or smallest in self._replays:
+            return smallest
+        self._missed[smallest] = None
+        return next((key for key in fitting if key in self._replays), None)
+
+    def _fitting(self, chunk: Chunk) -> Iterator[GraphKey]:
+        """The keys of all graphs that could cover a chunk, from the smallest."""
+        workspace = chunk.workspace
         assert isinstance(workspace, KVWorkspace), f"expected a KVWorkspace, not a {type(workspace).__name__}"
-        stop = chunks[0].start + tokens
-        return workspace, tokens, next(size for size in _visible_buckets(self.context_tokens) if size >= stop)
+        for tokens in TOKEN_BUCKETS:
+            stop = chunk.start + tokens
+            if tokens >= len(chunk.token_ids) and stop <= self.context_tokens:
+                yield from (
+                    (workspace, tokens, visible) for visible in _visible_buckets(self.context_tokens) if visible >= stop
+                )
 
 
 class _Buffers:
@@ -118,17 +154,16 @@ class _Buffers:
     def __init__(self, decoder: Decoder) -> None:
         most = TOKEN_BUCKETS[-1]
         self._decoder = decoder
-        self._token_ids = torch.zeros(most, dtype=torch.int64, device=decoder.device)
-        self._start = torch.zeros(1, dtype=torch.int64, device=decoder.device)
+        self._inputs = torch.zeros(1 + most, dtype=torch.int64, device=decoder.device)
+        self._start, self._token_ids = self._inputs[:1], self._inputs[1:]
         self._positions = torch.arange(decoder.context_tokens, device=decoder.device)
         self._logits = torch.zeros(most, decoder.architecture.vocabulary, device=decoder.device)
         self._best = torch.zeros(most, dtype=torch.int64, device=decoder.device)
         self._logprobs = torch.zeros(most, device=decoder.device)
 
     def fill(self, chunk: Chunk) -> None:
-        """Write a chunk's tokens and position; padding keeps the tokens of earlier chunks."""
-        self._token_ids[: len(chunk.token_ids)] = torch.tensor(chunk.token_ids)
-        self.start_at(chunk.start)
+        """Write a chunk's position and tokens; padding keeps the tokens of earlier chunks."""
+        self._inputs[: 1 + len(chunk.token_ids)] = torch.tensor([chunk.start, *chunk.token_ids])
 
     def start_at(self, position: int) -> None:
         """Write the position of the first token."""

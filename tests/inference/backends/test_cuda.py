@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from inference.backends.cuda import find_device
+from inference.backends.cuda import find_device, give_memory_back
 from inference.engine.engine import Engine
 from inference.loading.engine import load_engine
 from inference.loading.options import EngineOptions
@@ -70,16 +70,17 @@ def test_a_session(
         pytest.skip("this machine has one GPU")
     engine = load_engine(replace(options, device=device))
     assert engine.info.device == ("cuda:1" if device == "cuda:1" else "cuda:0")
+    recorded = 0 if cuda is None else cuda.captures
     for increment in ("    x", "    x ="):
         assert engine.complete(ask(increment)).text == expected(ask(increment))
-    assert cuda is None or cuda.captures == 0  # nobody has to wait for a recording
-    for _ in range(4):  # as many as this session's forwards were without
-        assert engine.device.prepare()
+    assert cuda is None or cuda.captures == recorded > 0  # nobody has to wait for a recording
+    while engine.device.prepare():
+        pass
     for increment in ("    x = s", "    x", "    y"):
         found = engine.complete(ask(increment))
         assert found.text == expected(ask(increment))
         assert found.usage.recomputed_tokens < 10
-    assert cuda is None or cuda.replays > 0
+    assert cuda is None or cuda.replays > cuda.captures
     engine.check_integrity()
     engine.close()
 
@@ -87,10 +88,37 @@ def test_a_session(
 def test_attention_gets_no_mask_where_flash_attention_can_be_used(
     simulated: SimulatedCuda, options: EngineOptions
 ) -> None:
-    engine = load_engine(replace(options, dtype="bfloat16", prefill_chunk=64, speculation=False))
-    engine.complete(ask(text="x = 1\n"))
+    engine = load_engine(replace(options, dtype="bfloat16", prefill_chunk=256, speculation=False))
+    simulated.masks.clear()  # of the first graphs
+    engine.complete(ask(text=TEXT * 3))
     assert simulated.masks
     assert not any(simulated.masks)
+
+
+@pytest.mark.parametrize("exact", [False, True])
+def test_no_attention_may_be_computed_by_cudnn(
+    simulated: SimulatedCuda, options: EngineOptions, *, exact: bool
+) -> None:
+    torch.backends.cuda.enable_cudnn_sdp(True)  # as torch begins; simulated_cuda restores it
+    engine = load_engine(replace(options, dtype="bfloat16", exact=exact))
+    engine.complete(ask("    x"))
+    assert engine.device.prepare() is not exact
+    assert len(simulated.may_use_cudnn) > 10
+    assert not any(simulated.may_use_cudnn)
+
+
+@pytest.mark.parametrize("has_public_name", [True, False])
+def test_pinned_memory_is_given_back_with_every_torch(
+    simulated: SimulatedCuda, monkeypatch: pytest.MonkeyPatch, *, has_public_name: bool
+) -> None:
+    called: list[str] = []
+    monkeypatch.setattr(torch._C, "_host_emptyCache", lambda: called.append("internal"), raising=False)
+    if has_public_name:
+        monkeypatch.setattr(torch.accelerator, "empty_host_cache", lambda: called.append("public"))
+    else:
+        monkeypatch.delattr(torch.accelerator, "empty_host_cache")
+    give_memory_back()
+    assert called == ["public" if has_public_name else "internal"]
 
 
 def test_work_ahead_waits_for_each_chunk_and_computes_no_logits(

@@ -10,9 +10,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from inference.backends import cuda as cuda_module
 from inference.backends.chunk import Chunk
+from inference.backends.cuda import RESERVED_SHARE, spare_bytes
 from inference.backends.llama.decoder import Decoder
-from inference.backends.llama.graphs import TOKEN_BUCKETS, VISIBLE_TOKENS, GraphedDecoder
+from inference.backends.llama.graphs import FIRST_BUCKETS, MOST_IN_TURN, TOKEN_BUCKETS, VISIBLE_TOKENS, GraphedDecoder
 from inference.backends.llama.quantized import quantized
 from inference.backends.model import Choice
 from kv_store.workspace import KVWorkspace
@@ -81,38 +83,115 @@ def test_replays_give_what_the_decoder_gives(cuda: SimulatedCuda | None, steps: 
 def test_graphs_are_recorded_ahead_and_then_replayed(simulated: SimulatedCuda) -> None:
     model = RandomModel(SMALL)
     graphed = graphed_of(model)
-    workspace, token_ids = graphed.new_workspace(), model.token_ids(20)
-    graphed.forward([Chunk(token_ids[:16], 0, workspace, 1)])
-    graphed.forward([Chunk(token_ids[16:17], 16, workspace, 1)])
-    assert (simulated.captures, simulated.replays) == (0, 0)  # not while somebody waits
+    workspace, token_ids = graphed.new_workspace(), model.token_ids(32)
+    first = len(FIRST_BUCKETS)
+    assert (simulated.captures, simulated.replays) == (first, first)  # each is replayed once when it is recorded
+    graphed.forward([Chunk(token_ids, 0, workspace, 1)])
+    assert (simulated.captures, simulated.replays) == (first, first)  # not while somebody waits
     assert graphed.prepare()
-    assert graphed.prepare()
-    for start, stop in ((0, 16), (16, 17)):  # those that were missed are the first
-        graphed.forward([Chunk(token_ids[start:stop], start, workspace, 1)])
-    assert (simulated.captures, simulated.replays) == (2, 2)
-    assert prepare(graphed) == len(TOKEN_BUCKETS) - 2
+    graphed.forward([Chunk(token_ids, 0, workspace, 1)])  # what was missed is the first
+    assert (simulated.captures, simulated.replays) == (first + 1, first + 2)
+    assert prepare(graphed) == len(TOKEN_BUCKETS) - first - 1
     other = graphed.new_workspace()
-    assert prepare(graphed) == len(TOKEN_BUCKETS)
-    simulated.kernels = simulated.synchronizations = 0
+    assert prepare(graphed) == len(TOKEN_BUCKETS) - first
+    simulated.kernels = simulated.synchronizations = simulated.replays = 0
     graphed.forward([Chunk(token_ids[:3], 0, other, 1)])
-    assert simulated.replays == 3
+    assert simulated.replays == 1
     assert simulated.kernels < 10  # tokens and their place go in, the choice comes out
     assert simulated.synchronizations == 2  # for the token, and for its probability
 
 
-def test_without_memory_no_more_graphs_are_recorded(simulated: SimulatedCuda) -> None:
+@pytest.mark.parametrize(("start", "count"), [(0, 1), (0, 16), (VISIBLE_TOKENS - 16, 5), (VISIBLE_TOKENS + 3, 2)])
+def test_the_first_typing_in_a_file_is_replayed(simulated: SimulatedCuda, start: int, count: int) -> None:
+    model = RandomModel(SMALL)
+    plain, graphed = decoder_of(model, 2 * VISIBLE_TOKENS), graphed_of(model, 2 * VISIBLE_TOKENS)
+    workspaces = [plain.new_workspace(), graphed.new_workspace()]
+    token_ids = model.token_ids(start + count)
+    for decoder, workspace in zip((plain, graphed.plain), workspaces, strict=True):
+        if start:
+            decoder.forward([Chunk(token_ids[:start], 0, workspace)])
+    before, kernels = simulated.replays, simulated.kernels
+    expected, found = (
+        decoder.forward([Chunk(token_ids[start:], start, workspace, 1)])[0]
+        for decoder, workspace in zip((plain, graphed), workspaces, strict=True)
+    )
+    assert agree(found, expected)
+    assert simulated.replays == before + 1
+    assert simulated.kernels - kernels < 10
+
+
+def test_graphs_are_recorded_while_the_reserve_stays_free(
+    simulated: SimulatedCuda, caplog: pytest.LogCaptureFixture
+) -> None:
+    simulated.node_bytes = 2**14  # as a driver takes
     model = RandomModel(SMALL)
     graphed, token_ids = graphed_of(model), model.token_ids(20)
     workspace = graphed.new_workspace()
     before = graphed.forward([Chunk(token_ids, 0, workspace, 1)])
+    assert graphed.graph_bytes > 50 * simulated.node_bytes
     assert graphed.prepare()
-    simulated.total_bytes = simulated.allocated() + 1
+    captures = simulated.captures
+    used = simulated.total_bytes - simulated.free()
+    simulated.total_bytes = int((used + graphed.graph_bytes // 2) / (1 - RESERVED_SHARE))
+    assert 0 < spare_bytes(graphed.device) < graphed.graph_bytes
+    for _ in range(3):
+        assert not graphed.prepare()
+    assert simulated.captures == captures
+    other = graphed.new_workspace()  # has none, and goes on without
+    assert simulated.captures == captures
+    assert agree(graphed.forward([Chunk(token_ids, 0, other, 1)])[0], before[0])
+    simulated.total_bytes = 2**30  # another program has ended
+    assert graphed.prepare()
+    assert simulated.captures == captures + 1
+    assert not caplog.text
+
+
+@pytest.mark.parametrize("at_fault", ["the driver", "the allocator"])
+def test_after_an_error_no_more_graphs_are_recorded(
+    simulated: SimulatedCuda, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, at_fault: str
+) -> None:
+    model = RandomModel(SMALL)
+    graphed, token_ids = graphed_of(model), model.token_ids(20)
+    workspace = graphed.new_workspace()
+    before = graphed.forward([Chunk(token_ids, 0, workspace, 1)])
+    captures = simulated.captures
+    with monkeypatch.context() as patch:
+        patch.setattr(cuda_module, "spare_bytes", lambda _: 2**30)  # another program was faster
+        if at_fault == "the driver":
+            simulated.node_bytes = 2**30
+        else:
+            simulated.total_bytes = simulated.allocated() + 1
+        for _ in range(3):
+            assert not graphed.prepare()
+    assert simulated.captures <= captures + 1
+    simulated.node_bytes, simulated.total_bytes = 64, 2**30
     assert not graphed.prepare()
-    assert simulated.captures == 1
-    assert not graphed.prepare()
-    assert simulated.captures == 1
-    simulated.total_bytes = 2**30
+    assert len(caplog.records) == 1
+    assert f"no more than {len(FIRST_BUCKETS)} CUDA graphs are recorded: CUDA" in caplog.text
     assert agree(graphed.forward([Chunk(token_ids[-1:], 19, workspace, 1)])[0], before[0])
+
+
+@pytest.mark.parametrize(("sequences", "replays"), [(2, 2), (MOST_IN_TURN, MOST_IN_TURN), (MOST_IN_TURN + 1, 0)])
+def test_a_few_sequences_are_replayed_in_turn(cuda: SimulatedCuda | None, sequences: int, replays: int) -> None:
+    model = RandomModel(SMALL)
+    plain, graphed = decoder_of(model), graphed_of(model)
+    answers = []
+    for decoder in (plain, graphed):
+        workspaces = [decoder.new_workspace() for _ in range(sequences)]
+        before = 0 if cuda is None else cuda.replays
+        chunks = [Chunk(model.token_ids(1 + place, seed=place), 0, each, 1) for place, each in enumerate(workspaces)]
+        answers.append(decoder.forward(chunks))
+    assert all(map(agree, answers[1], answers[0]))
+    assert cuda is None or cuda.replays - before == replays
+
+
+def test_with_one_chunk_without_a_graph_all_share_a_forward(simulated: SimulatedCuda) -> None:
+    model = RandomModel(SMALL)
+    graphed = graphed_of(model)
+    workspaces = [graphed.new_workspace() for _ in range(2)]
+    before = simulated.replays
+    graphed.forward([Chunk([1], 0, workspaces[0], 1), Chunk([1] * 33, 0, workspaces[1], 1)])
+    assert simulated.replays == before
 
 
 @pytest.mark.parametrize("scheme", ["int8"])
@@ -129,20 +208,20 @@ def test_replays_with_rounded_weights(cuda: SimulatedCuda | None, scheme: Weight
             for decoder, workspace in zip((plain, graphed), workspaces, strict=True)
         )
         assert agree(found, expected)
-    assert cuda is None or cuda.replays == 6
+    assert cuda is None or cuda.replays - cuda.captures == 6
 
 
 def test_what_is_visible_grows_by_buckets(cuda: SimulatedCuda | None) -> None:
     model = RandomModel(SMALL)
     graphed = graphed_of(model, context_tokens=2 * VISIBLE_TOKENS + 8)
     workspace = graphed.new_workspace()
-    assert prepare(graphed) == 3 * len(TOKEN_BUCKETS)
+    assert prepare(graphed) == 3 * len(TOKEN_BUCKETS) - len(FIRST_BUCKETS)
     for start in (0, 1, VISIBLE_TOKENS - 1, VISIBLE_TOKENS, 2 * VISIBLE_TOKENS - 1, 2 * VISIBLE_TOKENS, 1):
         graphed.forward([Chunk([3], start, workspace, 1)])
-    assert cuda is None or cuda.replays == 7
+    assert cuda is None or cuda.replays - cuda.captures == 7
 
 
-def test_several_chunks_and_long_ones_are_the_decoders_own(cuda: SimulatedCuda | None) -> None:
+def test_long_chunks_are_the_decoders_own(cuda: SimulatedCuda | None) -> None:
     model = RandomModel(SMALL)
     plain, graphed = decoder_of(model), graphed_of(model)
 
@@ -155,7 +234,7 @@ def test_several_chunks_and_long_ones_are_the_decoders_own(cuda: SimulatedCuda |
         return [*decoder.forward(chunks), *decoder.forward([Chunk([1, 2], 5, workspaces[1], 2)])]
 
     assert all(map(agree, answers(graphed), answers(plain)))
-    assert cuda is None or cuda.replays == 1
+    assert cuda is None or cuda.replays - cuda.captures == 1
 
 
 def test_healing_chooses_among_the_allowed(cuda: SimulatedCuda | None) -> None:
@@ -183,4 +262,4 @@ def test_the_end_of_the_workspace_is_reached_without_padding(cuda: SimulatedCuda
             for decoder, workspace in zip((plain, graphed), workspaces, strict=True)
         ]
         assert agree(answers[1], answers[0])
-    assert cuda is None or cuda.replays == 0
+    assert cuda is None or cuda.replays - cuda.captures == 0
