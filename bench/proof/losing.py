@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 
 import torch
 from proof.card import Card
+from proof.models import tiny_model
 from proof.runner import Check, Finding, Row, Section
 from proof.serving import recorded, tiny_options
 from proof.sizes import Sizes
@@ -43,7 +44,8 @@ def lose(card: Card, sizes: Sizes) -> int:
             from tests.inference.simulated_cuda import Operators
 
             Operators(card.simulated).__enter__()  # on the model's thread
-        return load_engine(tiny_options(card, sizes))
+        with tiny_model(sizes.tiny_layers) as name:
+            return load_engine(tiny_options(name, card, sizes))
 
     holder = EngineHolder("tiny", load, lambda status: statuses.append(status.state))
     scheduler = Scheduler(holder)

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
@@ -37,7 +38,7 @@ addopts = -q --import-mode=importlib -p no:cacheprovider
 def sections(card: Card, sizes: Sizes) -> list[Section]:
     """What runs before midfill's own code."""
     return [
-        Section(0, "machine", 15, lambda: _machine(card), lambda rows: _about_machine(rows, card)),
+        Section(0, "machine", 15, lambda: _machine(card), partial(_about_machine, is_real=card.is_real)),
         Section(1, "ceilings", 2, lambda: _ceilings(card, sizes), _about_ceilings),
         Section(2, "tests", 35, lambda: _tests(card), _about_tests),
     ]
@@ -73,13 +74,13 @@ def _machine(card: Card) -> Iterator[Row]:
     yield row
 
 
-def _about_machine(rows: Sequence[Row], card: Card) -> Iterator[Finding]:
+def _about_machine(rows: Sequence[Row], *, is_real: bool) -> Iterator[Finding]:
     for row in rows:
         if row.get("needed"):
             yield Check(f"{row['package']} is installed", row["version"] is not None, str(row["version"]))
         elif "device" in row:
             yield f"{row.get('name', 'simulated')} {row['capability']}, {row['free_bytes'] / 2**30:.1f} GiB free"
-            if card.is_real:
+            if is_real:
                 yield Check("the card is free", row["free_bytes"] >= LEAST_BYTES, f"{row['free_bytes']} bytes")
         elif row.get("nvidia-smi"):
             yield str(row["nvidia-smi"])

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import fields, is_dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -88,6 +93,23 @@ def products(architecture: Architecture) -> int:
     attended = architecture.heads * architecture.head_dim
     qkv = attended + 2 * architecture.kv_heads * architecture.head_dim
     return architecture.layers * architecture.hidden * (qkv + attended + 3 * architecture.intermediate)
+
+
+@contextmanager
+def tiny_model(layers: int) -> Iterator[str]:
+    """The name of the model `tiny`, or that of a folder with its first layers alone, as long as the block lasts."""
+    if not layers:
+        yield TINY_MODEL
+        return
+    source = find_checkpoint(TINY_MODEL).folder
+    with tempfile.TemporaryDirectory() as folder:
+        for file in source.iterdir():
+            (Path(folder) / file.name).symlink_to(file.resolve())
+        config = json.loads((source / "config.json").read_text(encoding="utf-8"))
+        (Path(folder) / "config.json").unlink()
+        text = json.dumps({**config, "num_hidden_layers": layers})
+        (Path(folder) / "config.json").write_text(text, encoding="utf-8")
+        yield folder
 
 
 def tiny_tokenizer() -> TextTokenizer:

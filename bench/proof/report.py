@@ -45,7 +45,7 @@ def _table(outcomes: Sequence[Outcome], facts: Mapping[str, object], most: int) 
         took = f"{outcome.seconds:6.1f} of {outcome.planned_s:3.0f} s"
         lines.append(f"{outcome.number:>2}  {outcome.name:<16}{outcome.verdict:<10}{took}  {marks}".rstrip())
         own = [outcome.note] if outcome.note else []
-        own += [f"NOT: {check.what} ({check.found})" for check in failed[:MOST_FAILED]]
+        own += [f"NOT: {check.what} ({check.found})" for check in failed[: min(MOST_FAILED, 2 + most)]]
         lines += [f"      {line}" for line in _cut([*own, *_ends(outcome.lines, most)], WIDTH - 6)]
     return "\n".join([*lines, "-" * WIDTH, verdict(outcomes)])
 

@@ -16,7 +16,7 @@ from typing import Any
 from msgspec import structs
 from proof.card import Card
 from proof.graphed import Eager, counting_eager, record_all
-from proof.models import spelled_tokens, tiny_tokenizer
+from proof.models import spelled_tokens, tiny_model, tiny_tokenizer
 from proof.requests_file import read_requests
 from proof.runner import Check, Finding, Row, Section
 from proof.sizes import Sizes
@@ -64,12 +64,12 @@ def random_engine(
     return Engine(info, model, tokenizer, store, policy, device=hooks), model
 
 
-def tiny_options(card: Card, sizes: Sizes, **more: object) -> EngineOptions:
-    """The options of the real, trained model `tiny` on the card."""
+def tiny_options(model: str, card: Card, sizes: Sizes, **more: object) -> EngineOptions:
+    """The options of the real, trained model `tiny`, whatever it is called here, on the card."""
     given: dict[str, Any] = {"context_tokens": sizes.context, "slots": SLOTS, "store_budget_bytes": 2**26, **more}
     if sizes.prefill_chunk:
         given["prefill_chunk"] = sizes.prefill_chunk
-    return EngineOptions(TINY_MODEL, device=str(card.device), **given)
+    return EngineOptions(model, device=str(card.device), **given)
 
 
 def recorded(sizes: Sizes) -> list[CompletionRequest]:
@@ -81,7 +81,7 @@ def recorded(sizes: Sizes) -> list[CompletionRequest]:
 @contextmanager
 def tiny_engine(card: Card, sizes: Sizes, **more: object) -> Iterator[Engine]:
     """That model's engine, read from its checkpoint as the core reads it."""
-    with closing(load_engine(tiny_options(card, sizes, **more))) as engine:
+    with tiny_model(sizes.tiny_layers) as name, closing(load_engine(tiny_options(name, card, sizes, **more))) as engine:
         yield engine
 
 
@@ -193,7 +193,7 @@ def _reuse(card: Card, sizes: Sizes) -> Iterator[Row]:
         with tiny_engine(card, sizes, **options) as engine:
             record_all(engine.device.prepare)
             asked = [request for request in recorded(sizes) if request.max_tokens]
-            for request in islice(asked, 0, None, max(1, len(asked) // count)):
+            for request in islice(asked, 0, None, sizes.reuse_step):
                 warm = engine.complete(request)
                 cold = engine.complete(structs.replace(request, session="cold", reuse=False))
                 distance = abs((warm.mean_logprob or 0.0) - (cold.mean_logprob or 0.0))

@@ -44,7 +44,7 @@ MODELS = {
     "1.5B": shape(28, 1536, 8960, 12, 2, 128, 151936),
     "7B": shape(28, 3584, 18944, 28, 4, 128, 152064, tied=False),
 }
-TINY_MODELS = {"tiny": shape(2, 64, 96, 4, 2, 192, 8192)}
+TINY_MODELS = {"tiny": shape(2, 64, 96, 2, 2, 288, 8192)}
 
 GEOMETRIES = {  # groups of 1, 2, 3, 6 and 7 heads, in the two head dimensions that models have
     "8/8x64": shape(4, 256, 512, 8, 8, 64, 512),
@@ -72,10 +72,12 @@ class Sizes:
     sequences: tuple[int, ...]  # in one forward
     context: int
     prefill_chunk: int  # 0: the default
+    tiny_layers: int  # that are computed of the model `tiny`; 0: all
     requests: int  # of the recorded session
     max_tokens: int  # of each of their answers
     most_recomputed: float  # share of a session's prompt tokens
     reused: int  # requests whose answers are compared with cold ones
+    reuse_step: int  # of the recorded requests, one in so many is compared
     pages: int  # moved to main memory
     rounds: int  # of which the median counts
     copied_bytes: int
@@ -98,10 +100,12 @@ FULL = Sizes(
     sequences=(1, 2, 4, 8),
     context=4608,
     prefill_chunk=0,
+    tiny_layers=0,
     requests=400,
     max_tokens=24,
     most_recomputed=0.1,  # by the tokens alone it is 0.05
     reused=40,
+    reuse_step=8,
     pages=512,
     rounds=15,
     copied_bytes=4 * 2**30,
@@ -122,12 +126,14 @@ DRY = Sizes(
     new=(1, 4),
     prefill=(64,),
     sequences=(1, 2),
-    context=384,
-    prefill_chunk=64,
-    requests=6,
-    max_tokens=4,
+    context=256,
+    prefill_chunk=128,
+    tiny_layers=1,
+    requests=4,
+    max_tokens=3,
     most_recomputed=0.6,  # windows of a few lines move more often
     reused=2,
+    reuse_step=1,
     pages=8,
     rounds=1,
     copied_bytes=2**16,
