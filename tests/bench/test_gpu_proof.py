@@ -9,6 +9,8 @@ from pathlib import Path
 
 import gpu_proof
 import pytest
+import torch
+from proof.card import Card
 from proof.requests_file import RECORDED, read_requests, write_requests
 from proof.runner import Outcome, Record, Runner
 
@@ -27,7 +29,8 @@ def run(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.parametrize("sections", [(0, 1, 2, 3, 4), (5, 6, 7, 13), (8, 9), (10, 11, 12)])
+@pytest.mark.timeout(900)  # two processes that compute for half a minute
+@pytest.mark.parametrize("sections", [(0, 1, 2, 3, 4, 5, 6, 7, 13), (8, 9, 10, 11, 12)])
 def test_every_section_runs_dry_and_its_checks_hold(sections: tuple[int, ...], tmp_path: Path) -> None:
     ended = run("--dry", "--output", tmp_path, "--sections", ",".join(map(str, sections)))
     found = json.loads((tmp_path / "proof.json").read_text())["sections"]
@@ -49,17 +52,40 @@ def bad(section: dict[str, object]) -> bool:
 
 
 @pytest.mark.skipif(bool(os.environ.get("MIDFILL_TEST_GPU")), reason="there is a GPU")
-def test_without_a_gpu_the_command_says_so(tmp_path: Path) -> None:
-    ended = run("--output", tmp_path / "proof")
-    assert ended.returncode == gpu_proof.UNUSABLE
-    assert "device 'cuda' is not available" in ended.stdout
+def test_without_a_gpu_the_command_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert gpu_proof.main(["--output", str(tmp_path / "proof")]) == gpu_proof.UNUSABLE
+    assert "device 'cuda' is not available" in capsys.readouterr().out
     assert not (tmp_path / "proof").exists()
 
 
-def test_a_section_that_there_is_not_is_named(tmp_path: Path) -> None:
-    ended = run("--dry", "--sections", "3,99", "--output", tmp_path / "proof")
-    assert ended.returncode == 1
-    assert "there is no section 99: choose 0 to 13" in ended.stderr
+def sections(*arguments: str) -> list[int]:
+    card = Card(torch.device("cpu"), rounds=1)
+    return [section.number for section in gpu_proof.sections_of(card, gpu_proof.arguments(arguments))]
+
+
+def test_sections_are_chosen_by_their_numbers() -> None:
+    assert sections() == list(range(14))
+    assert sections("--sections", "12, 3") == [3, 12]
+    with pytest.raises(SystemExit, match="there is no section 99: choose 0 to 13"):
+        sections("--sections", "3,99")
+
+
+def test_the_planned_seconds_are_within_the_budget() -> None:
+    card = Card(torch.device("cpu"), rounds=1)
+    planned = [section.planned_s for section in gpu_proof.sections_of(card, gpu_proof.arguments([]))]
+    assert sum(planned) <= gpu_proof.BUDGET_S
+
+
+def test_another_process_goes_on_after_a_lost_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    card, started = Card(torch.device("cpu"), rounds=1), []
+    options = gpu_proof.arguments(["--budget", "100000", "--output", str(tmp_path)])
+    monkeypatch.setattr(os, "execv", lambda _, command: started.append(command))
+    gpu_proof._go_on(gpu_proof.sections_of(card, options)[11:], options)
+    ((_, script, *given),) = started
+    assert script == COMMAND[1]
+    again = gpu_proof.arguments(given)
+    assert (again.sections, again.go_on, again.output) == ("11,12,13", True, tmp_path)
+    assert 0 < again.budget < options.budget
 
 
 def ending_of(folder: Path) -> tuple[gpu_proof.Ending, Record]:
