@@ -12,6 +12,7 @@ the simulated device of the tests.
 from __future__ import annotations
 
 import argparse
+import gc
 import math
 import os
 import signal
@@ -138,6 +139,8 @@ def _prove(card: Card, options: argparse.Namespace) -> int:
     sections = sections_of(card, options)
     record = Record(options.output, go_on=options.go_on)
     ending = Ending(record, options.output, machine.facts())
+    gc.collect()
+    gc.freeze()  # each capture collects garbage, which would look through all that is imported
     deadline = math.inf if options.dry else STARTED + options.budget
     with ending_by(ending, deadline + GRACE_S - time.monotonic()):
         runner = Runner(

@@ -90,7 +90,7 @@ class Card:
         return [(name, counts[name], us) for name, us in spent.most_common()]
 
     def _bandwidth(self, size: int) -> float:
-        source = torch.empty(size, dtype=torch.uint8, device=self.device).fill_(1)
+        source = torch.empty(size, dtype=torch.uint8, device=self.device).random_()
         goal = torch.empty_like(source)
         return 2 * size / self.median_s(lambda: goal.copy_(source))
 

@@ -54,21 +54,30 @@ class _Case:
         workspace, expected = self.graphed.new_workspace(), self.reference.new_workspace()
         assert isinstance(workspace, KVWorkspace)
         self.workspace, self.expected = workspace, expected
-        self.resident = torch.randn(expected.buffer.shape).to(dtype)
+        resident = torch.randn(expected.buffer.shape).to(dtype)
+        self.resident = {"card": resident.to(card.device), "reference": resident.double()}
+        expected.buffer.copy_(self.resident["reference"])
 
-    def run(self, model: Model, workspace: KVWorkspace, token_ids: list[int], start: int) -> tuple[Tensor, Tensor]:
+    def expect(self, token_ids: list[int], start: int) -> tuple[Tensor, Tensor]:
+        """What `run` should return; the reference sees nothing behind the tokens."""
+        found = self._forward(self.reference, self.expected, token_ids, start)
+        written = slice(start, start + len(token_ids))
+        self.expected.buffer[:, :, :, written] = self.resident["reference"][:, :, :, written]
+        return found
+
+    def run(self, model: Model, token_ids: list[int], start: int) -> tuple[Tensor, Tensor]:
         """Log-probabilities [vocabulary] and the new KV, in float64, of tokens behind `start` resident ones."""
-        values = self.resident.clone()
-        values[:, :, :, start:] = POISON
-        workspace.buffer.copy_(values.to(workspace.buffer.dtype))
-        chunk = Chunk(token_ids, start, workspace, wanted=1, top=self.vocabulary)
         if model is self.graphed:
-            record_for(self.graphed, chunk)
-            self.graphed.prepare()  # one more each time: the graph of a larger bucket may have been replayed
-            workspace.buffer.copy_(values.to(workspace.buffer.dtype))
+            record_for(self.graphed, Chunk(token_ids, start, self.workspace, wanted=1))
+        self.workspace.buffer.copy_(self.resident["card"])
+        self.workspace.buffer[:, :, :, start:] = POISON
+        return self._forward(model, self.workspace, token_ids, start)
+
+    def _forward(self, model: Model, workspace: KVWorkspace, token_ids: list[int], start: int) -> tuple[Tensor, Tensor]:
+        chunk = Chunk(token_ids, start, workspace, wanted=1, top=self.vocabulary)
         ((choice,),) = model.forward([chunk])
         by_id = sorted(choice.top)
-        kv = workspace.buffer[:, :, :, start : start + len(token_ids)].cpu().double()
+        kv = workspace.buffer[:, :, :, start : start + len(token_ids)].to(CPU, torch.float64, copy=True)
         return torch.tensor([logprob for _, logprob in by_id], dtype=torch.float64), kv
 
 
@@ -96,11 +105,11 @@ def _measure(card: Card, sizes: Sizes) -> Iterator[Row]:
     for key, (count, start) in pending:
         case, (geometry, dtype) = cases[key], key
         token_ids = [order.randrange(case.vocabulary) for _ in range(count)]
-        expected, expected_kv = case.run(case.reference, case.expected, token_ids, start)
+        expected, expected_kv = case.expect(token_ids, start)
         for way, model in case.ways.items():
             if start % model.alignment or (way == "graph" and count > 32):
                 continue
-            found, kv = case.run(model, case.workspace, token_ids, start)
+            found, kv = case.run(model, token_ids, start)
             yield {
                 "geometry": geometry,
                 "dtype": str(dtype).removeprefix("torch."),

@@ -44,13 +44,14 @@ def is_replayed(graphed: GraphedDecoder, chunk: Chunk) -> bool:
 
 
 def record_for(graphed: GraphedDecoder, chunk: Chunk) -> None:
-    """Have the graph recorded that a forward of the chunk lacks; missed ones are recorded first."""
-    for _ in range(MOST_RECORDINGS):
-        if is_replayed(graphed, chunk):
-            return
-        if not graphed.prepare():
-            break
-    raise RuntimeError(f"no graph is recorded for {len(chunk.token_ids)} tokens behind {chunk.start}")
+    """Have the smallest graph recorded that covers the chunk; RuntimeError if none does then.
+
+    A forward without its graph, or with a larger one, notes what it misses, and that is recorded first.
+    """
+    graphed.forward([chunk])
+    graphed.prepare()
+    if not is_replayed(graphed, chunk):
+        raise RuntimeError(f"no graph is recorded for {len(chunk.token_ids)} tokens behind {chunk.start}")
 
 
 def record_all(prepare: Callable[[], bool], most: int = MOST_RECORDINGS) -> int:

@@ -25,7 +25,7 @@ from protocol.errors import DeviceLost
 from protocol.messages import CompletionRequest
 
 STATUS = 75
-"""The child's exit status when it has lost the device as it should."""
+"""The child's exit status when it has lost the device as it should; the driver may abort it instead, while it ends."""
 WAIT_S = 60.0
 MARK = "lost: "
 
@@ -100,7 +100,6 @@ def _conclude(rows: Sequence[Row]) -> Iterator[Finding]:
         answers = row.get("answers", [])
         yield Check("a request is answered before", answers[:1] == ["Completion"], str(answers[:1]))
         yield Check("the one after learns why", answers[1:] == ["DeviceLost"], str(answers[1:]))
-        yield Check(
-            "the core ends", row["status"] == STATUS and row.get("state") == "failed", f"status {row['status']}"
-        )
-        yield str(row.get("message", row["output"][-300:]))
+        ended = bool(row.get("lost")) and row.get("state") == "failed"
+        yield Check("the core ends as failed", ended, f"{row.get('state')}, exit status {row['status']}")
+        yield f"exit status {row['status']}: {row.get('message', row['output'][-300:])}"

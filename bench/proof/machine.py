@@ -28,7 +28,7 @@ WELCOME = ("triton", "torchao", "pytest", "hypothesis")
 TESTS = ("tests/inference/backends/test_cuda.py", "tests/inference/backends/llama/test_graphs.py")
 TESTS_NEED = ("pytest", "hypothesis")
 LEAST_BYTES = 24 * 2**30
-TESTS_S = 120.0
+TESTS_S = 70.0
 SETTINGS = """[pytest]
 addopts = -q --import-mode=importlib -p no:cacheprovider
 """

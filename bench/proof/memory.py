@@ -29,6 +29,8 @@ MOST_OF_ACCOUNTED = 1.25
 RSS_SLACK = 64 * 2**20
 SLOTS = 8
 SESSIONS = 8
+STORE_BYTES = 16 * 2**20
+"""Of the store on the card, as little as a memory plan leaves it."""
 RETURNED_SLACK = 64 * 2**20
 """Bytes that libraries keep once they have been used."""
 
@@ -103,7 +105,7 @@ def _without_memory(card: Card, sizes: Sizes) -> Iterator[Row]:
     statuses: list[CoreStatus] = []
 
     def load(_: object) -> Engine:
-        return random_engine(card, sizes, sizes.small, tokenizer, slots=SLOTS)[0]
+        return random_engine(card, sizes, sizes.small, tokenizer, slots=SLOTS, store_bytes=STORE_BYTES)[0]
 
     holder = EngineHolder(sizes.small, load, statuses.append)
     requests = [request for request in recorded(sizes) if request.max_tokens]

@@ -51,11 +51,18 @@ def sections(card: Card, sizes: Sizes) -> list[Section]:
 
 
 def random_engine(
-    card: Card, sizes: Sizes, name: str, tokenizer: TextTokenizer, folder: Path | None = None, slots: int = SLOTS
+    card: Card,
+    sizes: Sizes,
+    name: str,
+    tokenizer: TextTokenizer,
+    *,
+    folder: Path | None = None,
+    slots: int = SLOTS,
+    store_bytes: int = STORE_BYTES,
 ) -> tuple[Engine, GraphedDecoder]:
     """An engine of the model of this name, as the core would have it, with random weights: no checkpoint is read."""
     model, weights = graphed_of(card, sizes, name, spelled_tokens(tokenizer))
-    budgets = TierBudgets(STORE_BYTES if card.is_real else 2**24, STORE_BYTES, folder, DISK_BYTES)
+    budgets = TierBudgets(store_bytes if card.is_real else 2**24, STORE_BYTES, folder, DISK_BYTES)
     store = open_store(budgets, model.kv_shape, model.device, f"random {name}")
     info = EngineInfo(name, str(card.device), model.context_tokens, chars_per_token(tokenizer), weights.nbytes)
     hooks = DeviceHooks(model.prepare, partial(cuda.is_lost, card.device), cuda.give_memory_back)
@@ -132,7 +139,7 @@ def _first_tokens(card: Card, sizes: Sizes, tokenizer: TextTokenizer) -> Iterato
     with tempfile.TemporaryDirectory() as folder:
         for when in ("cold", "warm", "restarted"):
             if when != "warm":
-                engine, model = random_engine(card, sizes, sizes.served, tokenizer, Path(folder))
+                engine, model = random_engine(card, sizes, sizes.served, tokenizer, folder=Path(folder))
                 record_all(engine.device.prepare)
             asked = structs.replace(prompt, reuse=False) if when == "cold" else prompt
             if when == "cold":

@@ -131,7 +131,8 @@ def test_memory_must_drop_slots_stop_recording_and_return() -> None:
 
 
 def test_a_lost_device_must_be_told_and_end_the_process() -> None:
-    row: Row = {"status": losing.STATUS, "answers": ["Completion", "DeviceLost"], "state": "failed", "output": ""}
+    row: Row = {"status": losing.STATUS, "answers": ["Completion", "DeviceLost"], "lost": True}
+    row |= {"state": "failed", "output": ""}
     assert not failed(losing._conclude([row]))
     assert len(failed(losing._conclude([{"status": 1, "output": "Segmentation fault"}]))) == 3
 
