@@ -13,6 +13,9 @@ from inference.text.healing_vocabulary import AllowedIds
 
 Numbers = NDArray[np.float64]
 
+BEST = 256
+"""Of the highest scores, this many leave a GPU before a token is drawn from them; all, if they are not enough."""
+
 
 def greedy_choices(logits: Tensor, allowed: AllowedIds | None = None) -> tuple[Choice, ...]:
     """The best token of each row of logits [tokens, vocabulary], among the `allowed` tokens if given.
@@ -44,18 +47,34 @@ def choose(logits: Tensor, chunk: Chunk) -> tuple[Choice, ...]:
         return choices(forced, logits.gather(-1, forced[:, None])[:, 0] - logits.logsumexp(dim=-1))
     if chunk.draw is None and not chunk.top:
         return greedy_choices(logits, chunk.allowed)
-    return tuple(_choice(row, chunk) for row in logits.double().cpu().numpy())
+    return tuple(
+        _choice_of_best(row, chunk) or _choice(row.cpu().double().numpy(), chunk)  # mps has no float64
+        for row in logits
+    )
 
 
-def draw(scores: Numbers, how: Draw) -> int:
-    """The index of the score that `how` draws; of equal scores the first counts as the most probable."""
+def draw(scores: Numbers, how: Draw, unseen: float = 0.0) -> int | None:
+    """The index of the score that `how` draws; of equal scores the first counts as the most probable.
+
+    unseen: the weight, relative to the highest score's, of further scores that are all lower. None if the draw depends
+    on one of them.
+    """
+    if how.top_k:
+        if unseen and how.top_k > len(scores):
+            return None
+        unseen = 0.0
     weights = np.exp((scores - scores.max()) / how.temperature)
     order = np.argsort(-scores, kind="stable")[: how.top_k or None]
     weights = weights[order]
-    cumulative = np.cumsum(weights / weights.sum())
+    cumulative = np.cumsum(weights / (weights.sum() + unseen))
     kept = int(np.searchsorted(cumulative, how.top_p)) + 1
+    if unseen and kept > len(order) and how.top_p < 1:
+        return None
     cumulative = cumulative[:kept]
-    place = int(np.searchsorted(cumulative, how.point * cumulative[-1], side="right"))
+    whole = 1.0 if unseen and kept > len(order) else cumulative[-1]
+    place = int(np.searchsorted(cumulative, how.point * whole, side="right"))
+    if unseen and place == len(order):
+        return None
     return int(order[min(place, len(cumulative) - 1)])
 
 
@@ -68,11 +87,36 @@ def highest_of(scores: Numbers, count: int) -> NDArray[np.intp]:
     return candidates[np.argsort(-scores[candidates], kind="stable")[:count]]
 
 
+def _choice_of_best(row: Tensor, chunk: Chunk) -> Choice | None:
+    """As `_choice`, from the BEST highest scores alone, which is all that then leaves a GPU.
+
+    None if the choice can be another, as for a token drawn from the many improbable ones, or is not on a GPU.
+    """
+    if row.device.type != "cuda" or chunk.allowed is not None or len(row) <= BEST or chunk.top >= BEST:
+        return None
+    scores = row.double()
+    temperature = 1.0 if chunk.draw is None else chunk.draw.temperature
+    highest, ids = scores.topk(BEST)
+    totals = torch.stack([scores.logsumexp(-1), ((scores - highest[0]) / temperature).logsumexp(-1)])
+    found = torch.cat([highest, totals, ids.double()]).cpu().numpy()
+    best, (total, weight), places = found[:BEST], found[BEST : BEST + 2], found[BEST + 2 :].astype(np.int64)
+    order = np.lexsort((places, -best))
+    best, places = best[order], places[order]
+    certain = int((best > best[-1]).sum())  # of equal scores, others may come first
+    unseen = max(0.0, float(np.exp(weight) - np.exp((best - best[0]) / temperature).sum()))
+    place = 0 if chunk.draw is None else draw(best, chunk.draw, unseen)
+    if place is None or max(place + 1, chunk.top) > certain:
+        return None
+    top = tuple((int(places[index]), float(best[index] - total)) for index in range(chunk.top))
+    return Choice(int(places[place]), float(best[place] - total), top)
+
+
 def _choice(row: Numbers, chunk: Chunk) -> Choice:
     ids = np.arange(len(row)) if chunk.allowed is None else chunk.allowed
     scores = row[ids]
     highest = scores.max()
     logprobs = scores - highest - np.log(np.exp(scores - highest).sum())
-    place = int(scores.argmax()) if chunk.draw is None else draw(scores, chunk.draw)
+    place = scores.argmax() if chunk.draw is None else draw(scores, chunk.draw)
+    assert place is not None, "all scores are seen"
     top = tuple((int(ids[index]), float(logprobs[index])) for index in highest_of(scores, chunk.top))
     return Choice(int(ids[place]), float(logprobs[place]), top)

@@ -32,6 +32,7 @@ class Policy:
     """How the engine schedules its work; no field changes a text."""
 
     prefill_chunk: int = 256  # prompt tokens per forward, which bounds how long other requests wait
+    most_prefill_chunk: int = 0  # how far it grows with the measured speed
     slots: int = 1  # workspaces: number of prompts that are resident without a copy
     batching: bool = True  # requests share forwards, as many as there are slots
     speculation: bool = True  # drafts are verified in one forward
@@ -80,7 +81,7 @@ class Engine(AnyEngine):
         )
         self._batching = policy.batching
         self.device = device
-        self._turns = Turns(policy.prefill_chunk)
+        self._turns = Turns(policy.prefill_chunk, policy.most_prefill_chunk)
         self._clock = clock
 
     @property

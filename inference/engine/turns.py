@@ -15,6 +15,9 @@ SHARED_CHUNK = 2 * SMALL_CHUNK
 SHARED_CHUNK_S = 0.01
 """Intended duration of a forward with such a chunk, which bounds the wait of another client's keystroke."""
 
+ALONE_CHUNK_S = 0.02
+"""Intended duration of a forward with a long chunk while only one client is active, where chunks may grow."""
+
 ACTIVE_S = 5.0
 """Seconds after its last request during which a client counts as active."""
 
@@ -25,12 +28,15 @@ class Turns:
     A forward takes at most one long chunk. The turn passes from client to client, and within a client from request to
     request. While short chunks of other clients are at work, a long chunk also waits until forwards without one have
     taken as long as the last forward with one, so that one client's long prompts at most double the time of another
-    client's keystrokes. The chunks themselves are shorter while several clients are active.
+    client's keystrokes. The chunks themselves are shorter while several clients are active; while one is, they grow
+    with the measured speed up to `most_tokens`.
     """
 
-    def __init__(self, chunk_tokens: int) -> None:
+    def __init__(self, chunk_tokens: int, most_tokens: int = 0) -> None:
         self.runs: list[ActiveRequest] = []
-        self._chunk_tokens = chunk_tokens  # of a long prompt, while only one client is active
+        self._chunk_tokens = chunk_tokens  # of a long prompt, while only one client is active, unless it may grow
+        self._most_tokens = max(chunk_tokens, most_tokens)
+        self._full_tokens_per_s = 0.0  # of the last forward with a long chunk of at least `_chunk_tokens`
         self._began: dict[str, float] = {}  # client -> when it last began a request
         self._tokens_per_s = math.inf  # of the last forward with a long chunk
         self._long_chunk_tokens = 0  # in the forward that `next` has chosen
@@ -43,7 +49,8 @@ class Turns:
     def chunk_tokens(self, client: str, now: float) -> int:
         """Maximum number of tokens in the next chunk of a client's long prompt."""
         if not any(name != client and now - began < ACTIVE_S for name, began in self._began.items()):
-            return self._chunk_tokens
+            affordable = int(self._full_tokens_per_s * ALONE_CHUNK_S) // SHARED_CHUNK * SHARED_CHUNK
+            return max(self._chunk_tokens, min(affordable, self._most_tokens))
         affordable = min(self._tokens_per_s * SHARED_CHUNK_S, self._chunk_tokens)
         return min(max(int(affordable) // SHARED_CHUNK, 1) * SHARED_CHUNK, self._chunk_tokens)
 
@@ -63,6 +70,8 @@ class Turns:
         if self._long_chunk_tokens:
             self._owed_s = seconds
             self._tokens_per_s = self._long_chunk_tokens / max(seconds, 1e-9)
+            if self._long_chunk_tokens >= self._chunk_tokens:
+                self._full_tokens_per_s = self._tokens_per_s
         else:
             self._owed_s = max(0.0, self._owed_s - seconds)
 

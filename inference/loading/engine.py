@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
     from inference.backends.transformers.model import GenericModel
 
 MIN_CONTEXT_TOKENS = 64
+HOST_SHARE = 8  # of main memory, an eighth at most is pinned for KV: pinned memory cannot be swapped
 DRY_BYTES_PER_VALUE = 4  # float32, as on a CPU
 
 log = logging.getLogger(__name__)
@@ -76,6 +79,7 @@ def load_engine(options: EngineOptions, progress: ReportProgress | None = None) 
     report("starting torch", None)
 
     from inference.backends import cuda
+    from inference.backends.llama.graphs import GraphedDecoder
     from inference.loading.store_tiers import TierBudgets, open_store
 
     device = cuda.find_device(options.device)
@@ -84,26 +88,32 @@ def load_engine(options: EngineOptions, progress: ReportProgress | None = None) 
             cuda.use(device)
         dtype = _dtype(options, device, checkpoint.architecture)
         _set_threads(options.threads)
-        plan = _plan(options, checkpoint, context_tokens, device, dtype)
+        demand, free = _demand(options, checkpoint, context_tokens, device, dtype), _free_bytes(device)
+        plan = _plan(demand, free, checkpoint.name, device)
         model = _load_model(checkpoint, context_tokens, device, dtype, options, plan, report)
-        budgets = TierBudgets(plan.store, options.host_budget_bytes, options.cache_folder, options.cache_bytes)
+        if device.type == "cuda":
+            cuda.give_memory_back()  # what loading fragmented
+            if isinstance(model, GraphedDecoder):
+                plan = _plan(replace(demand, graph_bytes=model.measure_graphs()), free, checkpoint.name, device)
+        host_bytes = min(options.host_budget_bytes, psutil.virtual_memory().total // HOST_SHARE)
+        budgets = TierBudgets(plan.store, host_bytes, options.cache_folder, options.cache_bytes)
         identity = fingerprint(checkpoint, _numbers(options, device, dtype, checkpoint))
-        store = open_store(budgets, model.kv_shape, model.device, identity)
-        return _wire(options, tokenizer, model, store, str(device), plan.slots, _hooks(device, model))
+        store, prepare_store = open_store(budgets, model.kv_shape, model.device, identity)
+        return _wire(options, tokenizer, model, store, str(device), plan, _hooks(device, model, prepare_store))
     except RuntimeError as error:
         if device.type == "cuda" and cuda.is_lost(device):
             raise DeviceLost(f"{device} fails every call since {error!r}") from error
         raise
 
 
-def _hooks(device: torch.device, model: Model) -> DeviceHooks:
+def _hooks(device: torch.device, model: Model, prepare_store: Callable[[], bool]) -> DeviceHooks:
     if device.type != "cuda":
         return DeviceHooks()
     from inference.backends import cuda
     from inference.backends.llama.graphs import GraphedDecoder
 
-    prepare = model.prepare if isinstance(model, GraphedDecoder) else DeviceHooks().prepare
-    return DeviceHooks(prepare, partial(cuda.is_lost, device), cuda.give_memory_back)
+    prepare_model = model.prepare if isinstance(model, GraphedDecoder) else DeviceHooks().prepare
+    return DeviceHooks(lambda: prepare_store() or prepare_model(), partial(cuda.is_lost, device), cuda.give_memory_back)
 
 
 def load_dry_engine(options: EngineOptions) -> Engine:
@@ -117,9 +127,7 @@ def load_dry_engine(options: EngineOptions) -> Engine:
     context_tokens = _context_tokens(options, checkpoint.architecture)
     model = DryModel(lambda: DryWorkspace(bytes_per_token), context_tokens, end_token=min(tokenizer.markers.end))
     tier = Tier("device", options.store_bytes, MemoryStorage())
-    return _wire(
-        options, tokenizer, model, PagedStore([tier], bytes_per_token), "none", options.slots or 1, DeviceHooks()
-    )
+    return _wire(options, tokenizer, model, PagedStore([tier], bytes_per_token), "none", None, DeviceHooks())
 
 
 def _wire(
@@ -128,24 +136,28 @@ def _wire(
     model: Model,
     store: PagedStore,
     device: str,
-    slots: int,
+    plan: MemoryPlan | None,
     hooks: DeviceHooks,
 ) -> Engine:
     info = EngineInfo(options.model, device, model.context_tokens, chars_per_token(tokenizer), model.weights_bytes)
     healer = Healer(tokenizer) if wants_healing(options.healing, tokenizer.format) else None
-    policy = Policy(options.prefill_chunk, slots, options.batching, options.speculation, options.separate_users)
+    policy = Policy(
+        options.prefill_chunk,
+        plan.prefill_chunk if plan else 0,
+        plan.slots if plan else options.slots or 1,
+        options.batching,
+        options.speculation,
+        options.separate_users,
+    )
     return Engine(info, model, tokenizer, store, policy, healer, hooks)
 
 
-def _plan(
+def _demand(
     options: EngineOptions, checkpoint: Checkpoint, context_tokens: int, device: torch.device, dtype: torch.dtype
-) -> MemoryPlan:
-    """The shares of the device's free memory for the model, its workspaces and its store."""
-    from inference.backends import cuda
-
+) -> MemoryDemand:
     shape, name = checkpoint.architecture, str(dtype).removeprefix("torch.")
     may_use_kernel = options.kernel and not options.exact
-    demand = MemoryDemand(
+    return MemoryDemand(
         shape=shape,
         files=checkpoint.weights(),
         dtype=name,
@@ -157,11 +169,20 @@ def _plan(
         on_gpu=device.type == "cuda",
         on_kernel=is_on_kernel(device.type, shape, name, may_use_kernel=may_use_kernel, weights=options.weights),
     )
-    free = cuda.free_bytes(device) if demand.on_gpu else psutil.virtual_memory().available
+
+
+def _free_bytes(device: torch.device) -> int:
+    from inference.backends import cuda
+
+    return cuda.free_bytes(device) if device.type == "cuda" else psutil.virtual_memory().available
+
+
+def _plan(demand: MemoryDemand, free: int, model: str, device: torch.device) -> MemoryPlan:
+    """The shares of the device's free memory for the model, its workspaces and its store."""
     plan = plan_memory(demand, free)
     log.info("memory of %s, in bytes: %s", device, plan)
     if not plan.fits:
-        log.warning("%s needs about %d bytes on %s, but only %d are free", checkpoint.name, plan.least, device, free)
+        log.warning("%s needs about %d bytes on %s, but only %d are usable", model, plan.least, device, plan.usable)
     return plan
 
 

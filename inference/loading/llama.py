@@ -65,7 +65,7 @@ def load_decoder(
     if options.exact:
         return ExactDecoder(shape, checkpoint.config, weights, context_tokens)
     decoder = Decoder(shape, checkpoint.config, weights, context_tokens)
-    return GraphedDecoder(decoder) if device.type == "cuda" else decoder
+    return GraphedDecoder(decoder, split_attention=options.split_attention) if device.type == "cuda" else decoder
 
 
 def _load_on_kernel(

@@ -20,7 +20,12 @@ from protocol.settings import Weights
 DTYPE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 FEWEST_SLOTS, MOST_SLOTS = 2, 8  # by default; with one, a keystroke would wait for another client's whole completion
 GPU_RESERVE = 384 * 2**20  # libraries' workspaces, loaded kernels, and allocators' rounding
-GRAPHS_PER_WORKSPACE = 24 * 2**20  # a few dozen recordings of some hundred kernels each
+GPU_UNPLANNED = 0.05  # of free memory, for what loading fragments, and for graphs that are recorded at rest
+GRAPHS_WITH_A_WORKSPACE = 3  # inference/backends/llama/graphs.py records the others only if memory is left
+KERNELS_OF_A_LAYER, OTHER_KERNELS = 24, 18  # in a graph
+KERNEL_BYTES = 12 * 2**10  # that the driver takes for each in a graph, until a graph has been measured
+MOST_PREFILL_CHUNK = 2048
+PREFILL_SHARE = 1 / 32  # of free memory, at most, for the activations of a chunk that is larger than asked for
 # Per value, with the group's share of its scale and minimum.
 KERNEL_BITS: Mapping[str, float] = {"int8": 8.5, "int4": 5, "centred_int4": 4.5}
 LARGEST_LOGITS = 32  # tokens whose logits a short forward holds at once
@@ -38,6 +43,7 @@ class MemoryDemand:
         slots: number of workspaces; 0 chooses it.
         on_gpu: whether graphs are recorded, and libraries use device memory.
         on_kernel: whether the CPU kernel computes, which keeps GGUF files quantized.
+        graph_bytes: of a graph, if one has been measured.
     """
 
     shape: ModelShape
@@ -50,19 +56,22 @@ class MemoryDemand:
     prefill_chunk: int
     on_gpu: bool
     on_kernel: bool
+    graph_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryPlan:
-    """Bytes per purpose; if it `fits`, their sum is at most the free memory."""
+    """Bytes per purpose; if it `fits`, their sum is at most the usable part of the free memory."""
 
     free: int
+    usable: int
     weights: int
     forwards: int  # activations of the largest forward, and the reserve
     workspace: int  # each
-    graphs: int  # of each workspace
+    graphs: int  # that are recorded with each workspace
     slots: int  # workspaces
     store: int  # at most
+    prefill_chunk: int  # most tokens of a forward
 
     @property
     def least(self) -> int:
@@ -71,7 +80,7 @@ class MemoryPlan:
 
     @property
     def fits(self) -> bool:
-        return self.least <= self.free
+        return self.least <= self.usable
 
 
 def plan_memory(demand: MemoryDemand, free: int) -> MemoryPlan:
@@ -83,15 +92,16 @@ def plan_memory(demand: MemoryDemand, free: int) -> MemoryPlan:
     if demand.slots < 0:
         raise BadInput(f"slots must be 0 or more, not {demand.slots}")
     workspace = demand.shape.kv_values_per_token * demand.context_tokens * DTYPE_BYTES[demand.dtype]
-    graphs = GRAPHS_PER_WORKSPACE if demand.on_gpu else 0
-    weights, forwards = weights_bytes(demand), _forward_bytes(demand)
-    left = max(0, free - weights - forwards)
+    graphs, chunk = _graphs_bytes(demand), _prefill_chunk(demand, free)
+    usable = int(free * (1 - GPU_UNPLANNED)) if demand.on_gpu else free
+    weights, forwards = weights_bytes(demand), _forward_bytes(demand, chunk)
+    left = max(0, usable - weights - forwards)
     slots = demand.slots
     if not slots:
         wanted = max(FEWEST_SLOTS, min(MOST_SLOTS, demand.store_bytes // 2 // workspace))
         slots = max(1, min(wanted, left // (workspace + graphs)))
     store = max(0, min(demand.store_bytes, left - slots * (workspace + graphs)))
-    return MemoryPlan(free, weights, forwards, workspace, graphs, slots, store)
+    return MemoryPlan(free, usable, weights, forwards, workspace, graphs, slots, store, chunk)
 
 
 def weights_bytes(demand: MemoryDemand) -> int:
@@ -146,15 +156,42 @@ def _kernel_bytes(demand: MemoryDemand) -> int:
     return int(total)
 
 
-def _forward_bytes(demand: MemoryDemand) -> int:
-    """Bytes of the largest forward: a prefill chunk's activations and mask, short chunks' logits, a widened matrix."""
+def _graphs_bytes(demand: MemoryDemand) -> int:
+    """Bytes of the graphs that are recorded with a workspace; only our decoder's forwards have some."""
+    if not demand.on_gpu or not isinstance(demand.shape, Architecture):
+        return 0
+    kernels = KERNELS_OF_A_LAYER * demand.shape.layers + OTHER_KERNELS
+    each = kernels * KERNEL_BYTES if demand.graph_bytes is None else demand.graph_bytes
+    return GRAPHS_WITH_A_WORKSPACE * each
+
+
+def _prefill_chunk(demand: MemoryDemand, free: int) -> int:
+    """Most prompt tokens of a forward: on a GPU the asked number, doubled while a chunk takes little memory."""
+    chunk = demand.prefill_chunk
+    if not demand.on_gpu or not isinstance(demand.shape, Architecture):
+        return chunk
+    most = min(MOST_PREFILL_CHUNK, demand.context_tokens)
+    while 2 * chunk <= most and _chunk_bytes(demand, demand.shape, 2 * chunk) <= free * PREFILL_SHARE:
+        chunk *= 2
+    return chunk
+
+
+def _chunk_bytes(demand: MemoryDemand, shape: Architecture, tokens: int) -> int:
+    """Bytes of the activations of a chunk, and of its attention's mask, which GPUs do without."""
+    projected = (shape.heads + 2 * shape.kv_heads) * shape.head_dim
+    a_token = (
+        6 * shape.hidden + 2 * projected + 4 * shape.intermediate + (0 if demand.on_gpu else demand.context_tokens)
+    )
+    return tokens * a_token * DTYPE_BYTES[demand.dtype]
+
+
+def _forward_bytes(demand: MemoryDemand, chunk: int) -> int:
+    """Bytes of the largest forward: a prefill chunk's activations, short chunks' logits, a widened matrix."""
     size, shape = DTYPE_BYTES[demand.dtype], demand.shape
     total = GPU_RESERVE if demand.on_gpu else 0
     if not isinstance(shape, Architecture):
         return total
-    projected = (shape.heads + 2 * shape.kv_heads) * shape.head_dim
-    a_token = 6 * shape.hidden + 2 * projected + 4 * shape.intermediate + demand.context_tokens
-    total += demand.prefill_chunk * a_token * size + 3 * LARGEST_LOGITS * shape.vocabulary * 4
+    total += _chunk_bytes(demand, shape, chunk) + 3 * LARGEST_LOGITS * shape.vocabulary * 4
     if demand.on_gpu and demand.weights == "int8":
         total += size * max(tensor.values for _, tensor in _tensors(demand.files))
     return total

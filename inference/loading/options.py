@@ -14,14 +14,15 @@ class EngineOptions(CoreSettings):
 
     _: KW_ONLY
     store_budget_bytes: int | None = None  # of KV on the device; None means `store_mb`
-    host_budget_bytes: int = 4 * 2**30  # of KV in main memory, behind a GPU
+    host_budget_bytes: int = 4 * 2**30  # of KV in main memory, behind a GPU; at most an eighth of that memory
     cache_folder: Path | None = None  # keeps KV across restarts; KV reveals the text
     cache_budget_bytes: int | None = None  # of that KV; None means `disk_mb`
-    prefill_chunk: int = 256  # tokens per forward, which bounds how long a cancellation or another request waits
+    prefill_chunk: int = 256  # tokens per forward, which bounds how long a request waits; a fast GPU takes more
     batching: bool = True  # requests share forwards, as many as there are slots
     speculation: bool = True  # drafts are verified in one forward
     separate_users: bool = False  # users reuse nothing of each other's
     kernel: bool = True  # the CPU kernel, if available
+    split_attention: bool = False  # in CUDA graphs, if Triton is installed
 
     @property
     def store_bytes(self) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +13,7 @@ import torch
 from kv_store.disk.page_folder import PageFolder
 from kv_store.disk.tensor_codec import TensorCodec
 from kv_store.errors import StoreError
+from kv_store.page_tree import PAGE_TOKENS
 from kv_store.paged.store import PagedStore
 from kv_store.tiers.tensor_storage import HostStorage, TensorStorage
 from kv_store.tiers.tier import Tier
@@ -30,15 +32,22 @@ class TierBudgets:
     folder_bytes: int
 
 
-def open_store(budgets: TierBudgets, shape: KVShape, device: torch.device, fingerprint: str) -> PagedStore:
-    """The store of a model; pages that an earlier process saved in the folder are resident from the start.
+def open_store(
+    budgets: TierBudgets, shape: KVShape, device: torch.device, fingerprint: str
+) -> tuple[PagedStore, Callable[[], bool]]:
+    """The store of a model, and a step of its idle work, which is False if none is left.
 
-    Keeps nothing on disk if the folder is unusable even after setting aside the file in its place.
+    Pages that an earlier process saved in the folder are resident from the start. Keeps nothing on disk if the folder
+    is unusable even after setting aside the file in its place.
     """
+    prepare: Callable[[], bool] = lambda: False  # noqa: E731
     memory = [Tier("device", budgets.device_bytes, TensorStorage(device))]
-    if device.type != "cpu":
-        host = HostStorage(device) if device.type == "cuda" else TensorStorage("cpu")
+    if device.type == "cuda":
+        host = HostStorage(PAGE_TOKENS * shape.bytes_per_token, budgets.host_bytes)
+        prepare = host.prepare
         memory.append(Tier("host", budgets.host_bytes, host))
+    elif device.type != "cpu":
+        memory.append(Tier("host", budgets.host_bytes, TensorStorage("cpu")))
     with ExitStack() as on_failure:
         if budgets.folder is not None:
             try:
@@ -49,5 +58,5 @@ def open_store(budgets: TierBudgets, shape: KVShape, device: torch.device, finge
                 log.warning("the store keeps nothing on disk: %s", error)
             else:
                 on_failure.pop_all()
-                return store
-    return PagedStore(memory, shape.bytes_per_token)
+                return store, prepare
+    return PagedStore(memory, shape.bytes_per_token), prepare

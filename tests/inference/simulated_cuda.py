@@ -21,6 +21,7 @@ from unittest import mock
 
 import torch
 from torch import Tensor
+from torch.nn.attention import bias
 from torch.utils._python_dispatch import TorchDispatchMode
 
 ILLEGAL_ACCESS = "CUDA error: an illegal memory access was encountered"
@@ -50,6 +51,9 @@ class DeviceTensor(Tensor):
     def tolist(self) -> Any:  # torch's own takes no subclasses
         return self.cpu().tolist()
 
+    def data_ptr(self) -> int:
+        return self.held.data_ptr()
+
     def __repr__(self, **_: Any) -> str:  # type: ignore[override]
         return f"DeviceTensor({self.held!r}, {self.device})"
 
@@ -67,6 +71,22 @@ class Stream:
 
     def synchronize(self) -> None:
         self.cuda.wait_for(self)
+
+
+@dataclass(eq=False)
+class Event:
+    """A place in a stream's work."""
+
+    cuda: SimulatedCuda
+    stream: Stream | None = None
+
+    def record(self) -> None:
+        self.stream = self.cuda._stream
+
+    def synchronize(self) -> None:
+        assert self.stream is not None, "the event has not been recorded"
+        self.cuda.events += 1
+        self.cuda.wait_for(self.stream)
 
 
 @dataclass(eq=False)
@@ -112,10 +132,14 @@ class SimulatedCuda:
     def __init__(self, devices: int = 2, total_bytes: int = 2**30, capability: tuple[int, int] = (9, 0)) -> None:
         self.devices, self.total_bytes, self.capability = devices, total_bytes, capability
         self.synchronizations = 0  # of the host with a device: each costs the time that the device is behind
+        self.events = 0  # of these, up to an event only
+        self.pinned_allocations = 0  # each waits for the device
+        self.host_bytes = 0  # that left the device
         self.kernels = 0  # that the host launched one by one
         self.replays = 0
         self.captures = 0
         self.masks: list[bool] = []  # for each attention, whether it was given a mask
+        self.flashes = 0  # attentions that asked for flash attention by name
         self.may_use_cudnn: list[bool] = []  # for each attention, whether torch was free to choose cuDNN
         self.node_bytes = 64  # that the driver takes for each operator of a graph; torch does not know of them
         self.broken: str | None = None
@@ -167,6 +191,7 @@ class SimulatedCuda:
             "synchronize": lambda device=None: self._numbered(device) >= 0 and self.wait_for(None),
             "empty_cache": self._empty_cache,
             "Stream": lambda device=None: self._numbered(device) >= 0 and Stream(self),
+            "Event": lambda: Event(self),
             "stream": self._on_stream,
             "current_stream": lambda device=None: self._numbered(device) >= 0 and self._stream,
             "graph_pool_handle": lambda: (0, 1),
@@ -176,6 +201,8 @@ class SimulatedCuda:
         for name, value in replaced.items():
             self._patches.enter_context(mock.patch.object(torch.cuda, name, value))
         self._patches.enter_context(mock.patch.object(torch.accelerator, "empty_host_cache", create=True))
+        self._patches.enter_context(mock.patch.object(bias, "can_use_flash_attention", _is_for_flash))
+        self._patches.enter_context(mock.patch.object(bias.CausalBias, "__new__", _new_bias))
         self._patches.callback(torch.backends.cuda.enable_cudnn_sdp, torch.backends.cuda.cudnn_sdp_enabled())
         _set_device_guard()
         self._patches.enter_context(Operators(self))
@@ -231,6 +258,8 @@ class SimulatedCuda:
 
     def run(self, func: Any, args: Any, kwargs: Any) -> Any:
         """An operator, wherever its tensors are."""
+        if func is aten._scaled_dot_product_flash_attention.default:
+            self.flashes += 1
         if func is aten.scaled_dot_product_attention.default:
             self.masks.append(len(args) > 3 and args[3] is not None)
             self.may_use_cudnn.append(torch.backends.cuda.cudnn_sdp_enabled())
@@ -287,6 +316,8 @@ class SimulatedCuda:
     def _compute(self, func: Any, args: Any, kwargs: Any) -> Any:
         here = {**kwargs, **({"device": "cpu"} if kwargs.get("device") is not None else {})}
         here.pop("pin_memory", None)
+        if func is aten._scaled_dot_product_flash_attention.default:
+            return _flash(*_mapped(_values, args), **_mapped(_values, here))
         return func(*_mapped(_values, args), **_mapped(_values, here))
 
     def _wrapped(self, func: Any, args: Any, kwargs: Any, results: Any, device: torch.device) -> Any:
@@ -351,6 +382,7 @@ class SimulatedCuda:
         kwargs = {key: value for key, value in kwargs.items() if key != "pin_memory"}
         result = args[0].clone() if func is aten._pin_memory.default else func(*args, **kwargs)
         if pinned:
+            self.pinned_allocations += 1
             self._pinned.add(_storage(result))
         return result
 
@@ -368,6 +400,8 @@ class SimulatedCuda:
             self._written[_storage(args[0].held)] = (self._stream, self._stream.tick)
             return args[0]
         self._check_order(args, kwargs)
+        source = args[0] if func is aten._to_copy.default else args[1]
+        self.host_bytes += source.nbytes
         if func is aten._to_copy.default:
             values = self._compute(func, args, {**kwargs, "non_blocking": False})
             if values is args[0].held or _storage(values) == _storage(args[0].held):
@@ -429,6 +463,26 @@ class SimulatedCuda:
             for leaf in _leaves(results):
                 if _storage(leaf.held) in made:
                     _poison(leaf.held)
+
+
+def _is_for_flash(params: Any, debug: bool = False) -> bool:
+    return params.query.dtype in (torch.bfloat16, torch.float16)
+
+
+def _new_bias(cls: Any, *_: Any) -> Any:
+    """torch's own makes a tensor in C++, which the operators of a simulated CUDA would make a plain one."""
+    with torch._C._DisableTorchDispatch():  # type: ignore[attr-defined]
+        return Tensor._make_subclass(cls, torch.empty(0))
+
+
+def _flash(q: Tensor, k: Tensor, v: Tensor, *options: object, scale: float) -> tuple[Any, ...]:
+    """What flash attention computes: its causal mask ends at the lower right corner."""
+    assert options == (0.0, True), f"dropout and causality {options}"
+    hidden = torch.ones(q.shape[-2], k.shape[-2], dtype=torch.bool).triu(1 + k.shape[-2] - q.shape[-2])
+    scores = (q.float() @ k.float().mT * scale).masked_fill(hidden, float("-inf"))
+    out = (scores.softmax(-1) @ v.float()).to(q.dtype)
+    none = torch.empty(0)
+    return out, none, none, none, q.shape[-2], k.shape[-2], none, none, none
 
 
 def _set_device_guard() -> None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 import torch.nn.functional as F  # noqa: N812 - torch's own convention
 from torch import Tensor
+from torch.nn.attention.bias import causal_lower_right
 
 from inference.backends import cuda
 from inference.backends.chunk import Chunk
@@ -20,15 +21,32 @@ from inference.checkpoints.architecture import Architecture
 from kv_store.workspace import KVShape, KVWorkspace
 
 
+class SequenceSpan(Protocol):
+    """The location of one sequence's tokens: rows of a forward, and positions in a workspace."""
+
+    @property
+    def rows(self) -> slice:
+        """Rows of the forward."""
+
+    @property
+    def positions(self) -> slice | Tensor:
+        """In the workspace, as a slice or as int64 [tokens]."""
+
+    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        """Write k and v [kv_heads, tokens, head_dim] to the workspace.
+
+        Returns the attention of q [kv_heads, group, tokens, head_dim] to them and what is before, shaped as q.
+        """
+
+
 @dataclass(frozen=True, slots=True)
 class Span:
-    """The location of one sequence's tokens: rows of a forward, and positions in the workspace.
+    """Implements `SequenceSpan` with torch's attention.
 
     Attributes:
-        rows: of the forward.
-        positions: in the workspace, as a slice or as int64 [tokens].
         visible: number of the workspace's tokens that attention receives.
-        mask: [tokens, visible], added to attention scores; None if not needed. Flash attention takes none.
+        mask: [tokens, visible], or of each head of a group [group * tokens, visible]: added to attention scores; None
+            if not needed. Flash attention takes none, except for `causal_lower_right`, which has no numbers.
         is_causal: whether, without a mask, each token sees those up to itself; otherwise it sees all visible ones.
     """
 
@@ -38,6 +56,25 @@ class Span:
     workspace: KVWorkspace
     mask: Tensor | None
     is_causal: bool = False
+
+    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        """As in the interface.
+
+        The heads of a group share their keys without a copy. Those of a single token, or with a mask of each head, are
+        stacked as queries. Those of several tokens read the keys through a stride of zero, which torch's
+        memory-efficient kernel gets wrong with a mask of some widths on a GPU.
+        """
+        keys, values = self.workspace.buffer[layer].unsqueeze(2)  # each [kv_heads, 1, max_tokens, head_dim]
+        keys[:, 0, self.positions] = k
+        values[:, 0, self.positions] = v
+        keys, values = keys[:, :, : self.visible], values[:, :, : self.visible]
+        group, tokens = q.shape[1:3]
+        if tokens == 1 or (self.mask is not None and self.mask.shape[0] > tokens):
+            stacked = q.flatten(1, 2).unsqueeze(1)
+            return F.scaled_dot_product_attention(stacked, keys, values, attn_mask=self.mask).reshape(q.shape)
+        shared = (-1, group, -1, -1)
+        keys, values = keys.expand(shared), values.expand(shared)
+        return F.scaled_dot_product_attention(q, keys, values, attn_mask=self.mask, is_causal=self.is_causal)
 
 
 class Decoder:
@@ -83,7 +120,7 @@ class Decoder:
         token_ids = [token_id for chunk in chunks for token_id in chunk.token_ids]
         return self.hidden_of(torch.tensor(token_ids, device=self.device), self._spans(chunks))
 
-    def hidden_of(self, token_ids: Tensor, spans: Sequence[Span]) -> Tensor:
+    def hidden_of(self, token_ids: Tensor, spans: Sequence[SequenceSpan]) -> Tensor:
         """As `hidden`, for token ids, int64 [tokens], on the device."""
         x = F.embedding(token_ids, self._weights.embedding)
         tables = tuple(torch.cat([table[span.positions] for span in spans]) for table in (self._cosines, self._sines))
@@ -114,7 +151,12 @@ class Decoder:
         return spans
 
     def _attention(
-        self, index: int, layer: LayerWeights[Tensor], x: Tensor, spans: Sequence[Span], tables: Sequence[Tensor]
+        self,
+        index: int,
+        layer: LayerWeights[Tensor],
+        x: Tensor,
+        spans: Sequence[SequenceSpan],
+        tables: Sequence[Tensor],
     ) -> Tensor:
         """x: [tokens, hidden]; tables: cosines and sines [tokens, head_dim]; the result is [tokens, hidden]."""
         shape = self.architecture
@@ -124,14 +166,9 @@ class Decoder:
             q, k = self._normed(q, layer.q_norm), self._normed(k, layer.k_norm)
         q, k = rotate(q, *tables), rotate(k, *tables)
         q = q.view(shape.kv_heads, shape.heads // shape.kv_heads, -1, shape.head_dim)
-        attended = []  # each [kv_heads, group, tokens of the sequence, head_dim]
-        for span in spans:
-            keys, values = span.workspace.buffer[index].unsqueeze(2)  # each [kv_heads, 1, max_tokens, head_dim]
-            keys[:, 0, span.positions] = k[:, span.rows]
-            values[:, 0, span.positions] = v[:, span.rows]
-            seen = keys[:, :, : span.visible], values[:, :, : span.visible]
-            attended.append(_attend(q[:, :, span.rows], *seen, span))
-        heads_last = torch.cat(attended, dim=2).flatten(0, 1).transpose(0, 1).reshape(x.shape[0], -1)
+        attended = [span.attend(index, q[:, :, span.rows], k[:, span.rows], v[:, span.rows]) for span in spans]
+        together = attended[0] if len(attended) == 1 else torch.cat(attended, dim=2)
+        heads_last = together.flatten(0, 1).transpose(0, 1).reshape(x.shape[0], -1)
         return F.linear(heads_last, layer.attention_out, layer.attention_out_bias)
 
     @staticmethod
@@ -147,21 +184,10 @@ class Decoder:
         return stop
 
     def _causal_mask(self, start: int, stop: int) -> Tensor:
-        """[tokens, visible]: 0 up to the token itself, minus infinity after it; added to attention scores."""
-        positions = torch.arange(self._visible(stop), device=self.device)
-        scores = torch.zeros(stop - start, len(positions), dtype=self._weights.embedding.dtype, device=self.device)
+        """[tokens, visible]: hides what is after each token; on a GPU without numbers, if nothing is padded."""
+        visible = self._visible(stop)
+        if self.device.type == "cuda" and visible == stop:
+            return causal_lower_right(stop - start, stop)
+        positions = torch.arange(visible, device=self.device)
+        scores = torch.zeros(stop - start, visible, dtype=self._weights.embedding.dtype, device=self.device)
         return scores.masked_fill_(positions > positions[start:stop, None], float("-inf"))
-
-
-def _attend(q: Tensor, keys: Tensor, values: Tensor, span: Span) -> Tensor:
-    """Attention of q [kv_heads, group, tokens, head_dim] to keys and values [kv_heads, 1, stop, head_dim].
-
-    The heads of a group share their keys without a copy: a single token's heads are stacked as queries, and those of
-    several tokens read the keys through a stride of zero.
-    """
-    if q.shape[2] == 1:
-        attended = F.scaled_dot_product_attention(q.transpose(1, 2), keys, values, attn_mask=span.mask)
-        return attended.transpose(1, 2)
-    shared = (-1, q.shape[1], -1, -1)
-    keys, values = keys.expand(shared), values.expand(shared)
-    return F.scaled_dot_product_attention(q, keys, values, attn_mask=span.mask, is_causal=span.is_causal)

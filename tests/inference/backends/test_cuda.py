@@ -7,15 +7,19 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import psutil
 import pytest
 import torch
 
+from inference.backends.chunk import Chunk, Draw
 from inference.backends.cuda import find_device, give_memory_back
+from inference.backends.sampling import BEST, choose
 from inference.engine.engine import Engine
 from inference.loading.engine import load_engine
 from inference.loading.options import EngineOptions
 from inference.scheduling.engine_holder import EngineHolder
 from inference.scheduling.scheduler import Scheduler
+from kv_store.dry_workspace import DryWorkspace
 from kv_store.tiers.tensor_storage import HostStorage
 from protocol.errors import BadInput, DeviceLost
 from protocol.messages import Completion, CompletionRequest, Prompt, StopRule
@@ -102,7 +106,8 @@ def test_no_attention_may_be_computed_by_cudnn(
     torch.backends.cuda.enable_cudnn_sdp(True)  # as torch begins; simulated_cuda restores it
     engine = load_engine(replace(options, dtype="bfloat16", exact=exact))
     engine.complete(ask("    x"))
-    assert engine.device.prepare() is not exact
+    for _ in range(3):
+        engine.device.prepare()
     assert len(simulated.may_use_cudnn) > 10
     assert not any(simulated.may_use_cudnn)
 
@@ -154,16 +159,107 @@ def test_what_leaves_the_gpu_comes_back(
     engine.check_integrity()
 
 
-def test_pages_leave_the_gpu_without_a_wait_and_the_first_read_waits_for_all(cuda: SimulatedCuda | None) -> None:
-    storage = HostStorage(torch.device("cuda", 0))
-    pages = [torch.full((2, 3), float(number), device="cuda:0") for number in range(4)]
-    stored = [storage.put(page, 3) for page in pages]
+PAGE_BYTES = 2 * 16 * 4
+
+
+def pages_of(count: int, tokens: int = 16) -> list[torch.Tensor]:
+    return [torch.full((2, tokens), float(number), device="cuda:0") for number in range(count)]
+
+
+def test_pages_leave_the_gpu_without_a_wait_and_the_first_read_waits_for_them_alone(
+    cuda: SimulatedCuda | None,
+) -> None:
+    storage = HostStorage(PAGE_BYTES, 8 * PAGE_BYTES)
+    assert storage.prepare()  # pinned at rest
+    assert not storage.prepare()
+    waits = 0 if cuda is None else cuda.synchronizations
+    pages = pages_of(4)
+    stored = [storage.put(page, 16) for page in pages]
     for page in pages:
         page.fill_(-1)  # the memory is another's as soon as the page is gone
-    assert cuda is None or cuda.synchronizations == 0
+    assert cuda is None or (cuda.synchronizations, cuda.pinned_allocations) == (waits, 1)
     kept = [storage.get(reference) for reference in stored]
     assert [int(page.numpy()[0, 0]) for page in kept if isinstance(page, torch.Tensor)] == [0, 1, 2, 3]
-    assert cuda is None or cuda.synchronizations == 1
+    assert cuda is None or (cuda.synchronizations, cuda.events) == (waits + 1, 1)
+    storage.check(stored)
+
+
+def test_pinned_memory_stays_within_its_budget_and_is_used_again(cuda: SimulatedCuda | None) -> None:
+    budget = 3 * PAGE_BYTES
+    storage = HostStorage(PAGE_BYTES, budget)
+    stored = [storage.put(page, 16) for page in pages_of(5)]  # two have no room there
+    assert storage.pinned_bytes == budget
+    for page in stored[:2]:
+        storage.remove(page)
+    stored = [*stored[2:], *(storage.put(page, 5) for page in pages_of(2, tokens=5))]
+    kept = [storage.get(page) for page in stored]
+    assert [float(page.numpy().mean()) for page in kept if isinstance(page, torch.Tensor)] == [2, 3, 4, 0, 1]
+    assert [page.shape[1] for page in kept if isinstance(page, torch.Tensor)] == [16, 16, 16, 5, 5]
+    assert storage.pinned_bytes == budget
+    storage.check(stored)
+    with pytest.raises(AssertionError, match="1 places in pinned memory belong to no page"):
+        storage.check(stored[1:])
+
+
+def test_where_no_memory_can_be_pinned_pages_are_kept_all_the_same(
+    simulated: SimulatedCuda, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    storage = HostStorage(PAGE_BYTES, 8 * PAGE_BYTES)
+    pages = pages_of(2)
+    with monkeypatch.context() as patch:
+        patch.setattr(torch, "empty", _fail)
+        assert not storage.prepare()
+    stored = [storage.get(storage.put(page, 16)) for page in pages]
+    assert [int(page.numpy()[0, 0]) for page in stored if isinstance(page, torch.Tensor)] == [0, 1]
+    assert len(caplog.records) == 1
+
+
+def test_main_memory_bounds_what_is_pinned(
+    simulated: SimulatedCuda, options: EngineOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("inference.loading.engine.HOST_SHARE", 2**20)
+    engine = load_engine(options)
+    host = next(tier for tier in engine.stats().tiers if tier.name == "host")
+    assert host.budget_bytes == psutil.virtual_memory().total // 2**20 < options.host_budget_bytes
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_a_chunk_behind_a_prefix_needs_no_mask(simulated: SimulatedCuda, options: EngineOptions, dtype: str) -> None:
+    engine = load_engine(replace(options, dtype=dtype, prefill_chunk=64))
+    simulated.masks.clear()  # of the first graphs
+    usage = engine.complete(ask(text=TEXT * 6, max_tokens=0)).usage
+    assert usage.forwards > 2
+    assert simulated.flashes >= 2  # one a layer of the second chunk, and of later ones
+    assert not any(simulated.masks)
+
+
+def test_a_drawn_token_takes_few_scores_from_the_gpu(cuda: SimulatedCuda | None) -> None:
+    generator = torch.Generator().manual_seed(1)
+    logits = 4 * torch.randn(1, 30_000, generator=generator)
+    there = logits.to("cuda:0")
+    draws = [
+        Draw(point, 1.0, top_p, top_k) for point in (0.0, 0.3, 0.8) for top_p, top_k in ((1.0, 0), (0.5, 0), (1.0, 40))
+    ]
+    for how in (None, *draws):
+        chunk = Chunk([1], 0, DryWorkspace(4), 1, None, how, 0 if how else 5)
+        before = 0 if cuda is None else cuda.host_bytes
+        (found,), (expected,) = choose(there, chunk), choose(logits, chunk)
+        assert (found.token_id, [token_id for token_id, _ in found.top]) == (
+            expected.token_id,
+            [token_id for token_id, _ in expected.top],
+        )
+        assert found.logprob == pytest.approx(expected.logprob, abs=1e-9)
+        assert cuda is None or cuda.host_bytes - before == 8 * (2 * BEST + 2)
+
+
+@pytest.mark.parametrize(
+    "how", [Draw(0.999999, 1.0), Draw(0.9, 50.0), Draw(0.99, 9.0, top_p=0.99), Draw(0.999, 50.0, top_k=2 * BEST)]
+)
+def test_a_token_behind_the_highest_scores_is_drawn_from_all(cuda: SimulatedCuda | None, how: Draw) -> None:
+    logits = torch.randn(1, 3000, generator=torch.Generator().manual_seed(2))
+    logits[0, BEST // 2 : 2 * BEST] = logits.max()  # as many as cannot be told apart
+    chunk = Chunk([1], 0, DryWorkspace(4), 1, None, how)
+    assert choose(logits.to("cuda:0"), chunk)[0].token_id == choose(logits, chunk)[0].token_id
 
 
 def test_what_was_resident_is_found_after_a_restart(
@@ -293,5 +389,5 @@ def _answer(scheduler: Scheduler, request: CompletionRequest) -> object:
     return answers[0]
 
 
-def _fail(_: object) -> None:
+def _fail(*_: object, **__: object) -> None:
     raise torch.AcceleratorError("CUDA error: invalid argument")

@@ -32,3 +32,16 @@ def test_a_small_chunk_is_not_enlarged() -> None:
     turns.note_client("flood", now=0.0)
     turns.note_client("typist", now=0.0)
     assert turns.chunk_tokens("flood", now=0.0) == 48
+
+
+@pytest.mark.parametrize(("seconds", "expected"), [(1.0, 256), (0.01, 512), (0.004, 1280), (0.0001, 2048)])
+def test_chunks_grow_with_the_speed_of_a_gpu(seconds: float, expected: int) -> None:
+    turns = Turns(256, 2048)
+    turns.note_client("a", now=0.0)
+    assert turns.chunk_tokens("a", now=0.0) == 256  # nothing is known yet
+    for tokens, took in ((256, seconds), (40, 1.0)):  # the rest of a prompt says little
+        turns._long_chunk_tokens = tokens
+        turns.took(took)
+    assert turns.chunk_tokens("a", now=0.1) == expected
+    turns.note_client("b", now=0.1)
+    assert turns.chunk_tokens("a", now=0.1) <= 256

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from inference.checkpoints.architecture import read_architecture
 from inference.checkpoints.weights import StoredTensor, WeightsFile
-from inference.loading.memory_plan import GPU_RESERVE, MemoryDemand, plan_memory, weights_bytes
+from inference.loading.memory_plan import GPU_RESERVE, KERNEL_BYTES, MemoryDemand, plan_memory, weights_bytes
 from protocol.errors import BadInput
 from protocol.settings import Weights
 
@@ -107,21 +107,40 @@ def test_a_plan_that_fits_adds_up_to_no_more_than_is_free(
     total = plan.weights + plan.forwards + plan.slots * (plan.workspace + plan.graphs) + plan.store
     if slots == 0:
         assert 1 <= plan.slots <= 8
-        assert total <= free or not plan.fits
+        assert total <= plan.usable <= free or not plan.fits
     else:
         assert plan.slots == slots
-        assert total <= free or plan.store == 0
+        assert total <= plan.usable or plan.store == 0
     assert 0 <= plan.store <= store_bytes
     assert plan.forwards >= GPU_RESERVE
 
 
 def test_workspaces_come_before_the_store() -> None:
-    least = plan_memory(demand(), 10 * GB).least
-    each = plan_memory(demand(), 10 * GB).workspace + plan_memory(demand(), 10 * GB).graphs
-    asked = replace(demand(), store_bytes=8 * GB)
-    plan = plan_memory(asked, least + 2 * each + 12345)
+    asked = replace(demand(), store_bytes=8 * GB, on_gpu=False)
+    roomy = plan_memory(asked, 10 * GB)
+    plan = plan_memory(asked, roomy.least + 2 * roomy.workspace + 12345)
     assert (plan.slots, plan.store, plan.fits) == (3, 12345, True)
-    assert not plan_memory(asked, least - 1).fits
+    assert not plan_memory(asked, roomy.least - 1).fits
+
+
+def test_a_gpu_is_not_planned_to_the_last_byte() -> None:
+    least = plan_memory(demand(), GB).least
+    assert plan_memory(demand(), int(least / 0.94)).fits
+    assert not plan_memory(demand(), int(least / 0.96)).fits
+
+
+def test_graphs_take_what_was_measured() -> None:
+    estimated, measured = plan_memory(demand(), GB), plan_memory(replace(demand(), graph_bytes=5 * 10**6), GB)
+    assert estimated.graphs == 3 * (2 * 24 + 18) * KERNEL_BYTES
+    assert measured.graphs == 15 * 10**6
+    assert measured.least - estimated.least == measured.graphs - estimated.graphs
+    assert plan_memory(replace(demand(), on_gpu=False), GB).graphs == 0
+
+
+@pytest.mark.parametrize(("free", "on_gpu", "expected"), [(GB, True, 2048), (50 * 10**6, True, 512), (GB, False, 256)])
+def test_a_gpu_takes_larger_chunks_if_they_take_little_memory(free: int, on_gpu: bool, expected: int) -> None:
+    plan = plan_memory(replace(demand(), context_tokens=4096, on_gpu=on_gpu), free)
+    assert plan.prefill_chunk == expected
 
 
 def test_fewer_slots_than_none_are_refused() -> None:
