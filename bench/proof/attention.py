@@ -1,22 +1,27 @@
-"""Section 4: torch's attention kernels at the decoder's shapes: which one it picks, whether each is right, its times.
+"""Section 4: torch's attention kernels as the decoder calls them: which one runs, whether each is right, its times.
 
-The first call of a kernel at a new shape may load code or, with cuDNN, build a plan; the decoder's hardly ever repeat.
+The first call of a kernel at a new length may load code or, with cuDNN, build a plan; the decoder's lengths hardly ever
+repeat.
 """
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Literal
 
 import torch
-import torch.nn.functional as F  # noqa: N812 - torch's own convention
 from proof.card import Card
 from proof.correctness import distance
-from proof.runner import Check, Finding, Row, Section
+from proof.runner import Check, Finding, Row, Section, grouped
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.attention.bias import causal_lower_right
+
+from inference.backends.llama.decoder import Span
+from kv_store.workspace import KVShape, KVWorkspace
 
 BACKENDS = {
     "math": SDPBackend.MATH,
@@ -24,12 +29,14 @@ BACKENDS = {
     "efficient": SDPBackend.EFFICIENT_ATTENTION,
     "cudnn": SDPBackend.CUDNN_ATTENTION,
 }
+NAMES = {"cudnn": "cudnn", "flash": "flash", "fmha": "efficient", "mem_eff": "efficient", "softmax": "math"}
+"""What the names of each backend's kernels contain; those of cuDNN contain "flash" too."""
 MOST_ERROR = 1e-2
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """An attention of `tokens` new tokens that see `visible` ones, as the decoder calls it."""
+    """An attention of `tokens` new tokens that see `visible` ones; `first` sees none but its own."""
 
     name: str
     kv_heads: int
@@ -37,25 +44,20 @@ class Call:
     head_dim: int
     tokens: int
     visible: int
-    masked: bool = False
-
-    @property
-    def is_causal(self) -> bool:
-        """The first tokens of a prompt need no mask."""
-        return not self.masked and self.tokens == self.visible > 1
+    kind: Literal["token", "graph", "first", "later"]
 
 
 CALLS = (
-    Call("135M token", 3, 3, 64, 1, 1000),
-    Call("1.5B token", 2, 6, 128, 1, 2048),
-    Call("7B token", 4, 7, 128, 1, 4096),
-    Call("1.5B token, graph", 2, 6, 128, 1, 2048, masked=True),
-    Call("1.5B drafts, graph", 2, 6, 128, 4, 2048, masked=True),
-    Call("1.5B first chunk", 2, 6, 128, 256, 256),
-    Call("1.5B later chunk", 2, 6, 128, 256, 2304, masked=True),
-    Call("7B long chunk", 4, 7, 128, 2048, 2048),
+    Call("135M token", 3, 3, 64, 1, 1000, "token"),
+    Call("1.5B token", 2, 6, 128, 1, 2048, "token"),
+    Call("7B token", 4, 7, 128, 1, 4096, "token"),
+    Call("1.5B token, graph", 2, 6, 128, 1, 2048, "graph"),
+    Call("1.5B drafts, graph", 2, 6, 128, 4, 2048, "graph"),
+    Call("1.5B first chunk", 2, 6, 128, 256, 256, "first"),
+    Call("1.5B later chunk", 2, 6, 128, 256, 2304, "later"),
+    Call("7B long chunk", 4, 7, 128, 2048, 2048, "first"),
 )
-TINY_CALLS = (Call("token", 2, 2, 16, 1, 33), Call("chunk", 2, 2, 16, 8, 40, masked=True))
+TINY_CALLS = (Call("token", 2, 2, 16, 1, 33, "token"), Call("drafts, graph", 2, 2, 16, 3, 40, "graph"))
 
 
 def section(card: Card) -> Section:
@@ -66,83 +68,80 @@ def section(card: Card) -> Section:
 
 def _measure(card: Card, calls: Sequence[Call]) -> Iterator[Row]:
     for call in calls:
-        q, k, v, mask = _inputs(call, card.device)
+        inputs = _Inputs(call, card.device)
         with sdpa_kernel(SDPBackend.MATH):
-            exact = _attend(q.double(), k.double(), v.double(), None if mask is None else mask.double(), call).cpu()
+            exact = inputs.attend(torch.float64).cpu()
         row: Row = {"call": call.name, "tokens": call.tokens, "visible": call.visible}
-        if card.is_real:
-            row["picked"] = _picked(q, k, v, mask, call)
-        yield row
+        names = " ".join(name.lower() for name, _, _ in card.kernels(inputs.attend))
+        ran = next((backend for part, backend in NAMES.items() if part in names), "?")
+        yield {**row, "ran": ran, "cudnn_allowed": torch.backends.cuda.cudnn_sdp_enabled()}
         for name, backend in BACKENDS.items():
-            yield {**row, **_measured(card, call, name, backend, (q, k, v, mask), exact)}
+            yield {**row, "backend": name, **_measured(card, inputs, backend, exact)}
 
 
-def _measured(
-    card: Card,
-    call: Call,
-    name: str,
-    backend: SDPBackend,
-    inputs: tuple[Tensor, Tensor, Tensor, Tensor | None],
-    exact: Tensor,
-) -> Row:
-    enabled = torch.backends.cuda.cudnn_sdp_enabled()
+def _measured(card: Card, inputs: _Inputs, backend: SDPBackend, exact: Tensor) -> Row:
+    call = inputs.call
+    longer = replace(call, visible=call.visible + 1, tokens=call.tokens + (call.kind == "first"))
+    another = _Inputs(longer, card.device)  # what was built for one length is of no use for the next
+    allowed = torch.backends.cuda.cudnn_sdp_enabled()
     try:
         with warnings.catch_warnings(action="ignore"), sdpa_kernel(backend):  # they say why a kernel is refused
-            result = _attend(*inputs, call)
-            # Another length, as a decoder's next token or chunk has: whatever was built for the first one is of no use.
-            q, k, v, mask = _inputs(call, card.device, 1)
-            first, second = card.times_s(lambda: _attend(q, k, v, mask, call), 2)
-            steady = card.median_s(lambda: _attend(q, k, v, mask, call))
-    except RuntimeError as error:
-        return {"backend": name, "refused": str(error).partition("\n")[0]}
+            error = distance(inputs.attend().cpu().double(), exact)
+            first, second = card.times_s(another.attend, 2)
+            steady = card.median_s(another.attend)
+    except RuntimeError as refusal:
+        return {"refused": str(refusal).partition("\n")[0]}
     finally:
-        torch.backends.cuda.enable_cudnn_sdp(enabled)
-    times = {"first_ms": first * 1e3, "second_ms": second * 1e3, "steady_us": steady * 1e6}
-    return {"backend": name, "error": distance(result.cpu().double(), exact), **times}
+        torch.backends.cuda.enable_cudnn_sdp(allowed)
+    return {"error": error, "first_ms": first * 1e3, "second_ms": second * 1e3, "steady_us": steady * 1e6}
 
 
-def _inputs(call: Call, device: torch.device, longer: int = 0) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
-    """q, k, v and the mask, with the strides that workspaces give them; `longer` by so many visible tokens."""
-    tokens = call.tokens + longer if call.is_causal else call.tokens
-    visible = call.visible + longer
-    of_type: dict[str, Any] = {"dtype": torch.bfloat16, "device": device}
-    workspace = torch.empty(2, call.kv_heads, visible + 64, call.head_dim, **of_type).normal_()
-    k, v = (part[:, None, :visible] for part in workspace)
-    q = torch.empty(call.kv_heads, call.group, tokens, call.head_dim, **of_type).normal_()
-    if tokens == 1:
-        q = q.transpose(1, 2)
-    else:
-        k, v = (part.expand(-1, call.group, -1, -1) for part in (k, v))
-    if not call.masked:
-        return q, k, v, None
-    positions = torch.arange(visible, device=device)
-    hidden = positions > positions[visible - tokens :, None]
-    mask = torch.zeros(tokens, visible, **of_type).masked_fill_(hidden, float("-inf"))
-    return q, k, v, mask
+class _Inputs:
+    """Random queries, keys and values of a call, and a workspace with what is resident."""
 
+    def __init__(self, call: Call, device: torch.device) -> None:
+        self.call = call
+        random = partial(torch.randn, dtype=torch.bfloat16, device=device)
+        self._resident = random(KVShape(1, call.kv_heads, call.head_dim, torch.bfloat16).of_tokens(call.visible + 64))
+        self._q = random(call.kv_heads, call.group, call.tokens, call.head_dim)
+        self._k, self._v = (random(call.kv_heads, call.tokens, call.head_dim) for _ in range(2))
+        self._spans: dict[torch.dtype, Span] = {}
 
-def _attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, call: Call) -> Tensor:
-    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=call.is_causal)
+    def attend(self, dtype: torch.dtype = torch.bfloat16) -> Tensor:
+        """The attention [kv_heads, group, tokens, head_dim], computed in this dtype by the decoder's own call."""
+        if dtype not in self._spans:
+            self._spans[dtype] = self._span(dtype)
+        return self._spans[dtype].attend(0, *(each.to(dtype) for each in (self._q, self._k, self._v)))
 
-
-def _picked(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, call: Call) -> str:
-    """The name of the kernel that torch picks as the core has set it up."""
-    number = torch._fused_sdp_choice(q, k, v, attn_mask=mask, dropout_p=0.0, is_causal=call.is_causal)
-    names = {int(getattr(backend, "value", backend)): name for name, backend in BACKENDS.items()}
-    return names.get(int(number), str(number))
+    def _span(self, dtype: torch.dtype) -> Span:
+        call, device = self.call, self._q.device
+        workspace = KVWorkspace(KVShape(1, call.kv_heads, call.head_dim, dtype), call.visible + 64, device)
+        workspace.buffer.copy_(self._resident)
+        start = call.visible - call.tokens
+        mask = None
+        if call.kind == "later":
+            mask = causal_lower_right(call.tokens, call.visible)
+        elif call.kind == "graph":
+            positions = torch.arange(call.visible, device=device)
+            hidden = positions > positions[start:, None]
+            mask = torch.zeros(call.tokens, call.visible, dtype=dtype, device=device)
+            mask = mask.masked_fill_(hidden, float("-inf"))
+            mask = mask.repeat(call.group, 1) if call.tokens > 1 else mask
+        rows, places = slice(0, call.tokens), slice(start, call.visible)
+        return Span(rows, places, call.visible, workspace, mask, call.kind == "first")
 
 
 def _conclude(rows: Sequence[Row]) -> Iterator[Finding]:
-    for row in rows:
-        if "backend" not in row:
-            if "picked" in row:
-                yield Check(f"{row['call']}: torch does not pick cuDNN", row["picked"] != "cudnn", row["picked"])
-        elif "refused" not in row and row["backend"] != "cudnn":
-            what = f"{row['call']}: {row['backend']} is right"
-            yield Check(what, row["error"] < MOST_ERROR, f"error {row['error']:.1e}")
-    for call in dict.fromkeys(row["call"] for row in rows):
-        own = [row for row in rows if row["call"] == call]
-        times = [
-            f"{row['backend']} {row['first_ms']:.1f} ms/{row['steady_us']:.0f} us" for row in own if "steady_us" in row
-        ]
-        yield f"{call:<19}picked {own[0].get('picked', '?'):<10}first/steady: {', '.join(times)}"
+    for call, own in grouped(rows, "call"):
+        ran = next((row["ran"] for row in own if "ran" in row), "?")
+        for row in own:
+            if "ran" in row:
+                kept = ran != "cudnn" and not row["cudnn_allowed"]
+                yield Check(f"{call}: torch does not pick cuDNN", kept, f"{ran}, allowed: {row['cudnn_allowed']}")
+            elif "error" in row and row["backend"] != "cudnn":
+                what = f"{call}: {row['backend']} is right"
+                yield Check(what, row["error"] < MOST_ERROR, f"error {row['error']:.1e}")
+        times = ", ".join(
+            f"{row['backend']} {row['first_ms']:.1f}ms/{row['steady_us']:.0f}us" for row in own if "steady_us" in row
+        )
+        yield f"{call:<19}{ran:<10}first/steady: {times}"

@@ -50,7 +50,8 @@ def _tiers(card: Card, sizes: Sizes) -> Iterator[Row]:
     tokens = sizes.pages * PAGE_TOKENS
     source, goal = (KVWorkspace(shape, tokens, card.device) for _ in range(2))
     page = PAGE_TOKENS * shape.bytes_per_token
-    store = open_store(TierBudgets(PAGES_ON_DEVICE * page, 4 * sizes.pages * page, None, 0), shape, card.device, "")
+    budgets = TierBudgets(PAGES_ON_DEVICE * page, 4 * sizes.pages * page, None, 0)
+    store, prepare = open_store(budgets, shape, card.device, "")
     for turn in range(2):
         source.buffer.normal_()
         ids = [turn + 1, *range(tokens - 1)]
@@ -79,6 +80,7 @@ def _tiers(card: Card, sizes: Sizes) -> Iterator[Row]:
             "in_main_memory": next(tier.pages for tier in store.stats().tiers if tier.name == "host"),
             "returned": loaded,
             "return_ms": (time.perf_counter() - begun) * 1e3,
+            "prepared": record_all(prepare),
             "equal": loaded == count and bool((source.buffer[:, :, :, :count] == goal.buffer[:, :, :, :count]).all()),
         }
     store.check_integrity()

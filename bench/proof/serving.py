@@ -27,6 +27,7 @@ from inference.backends.llama.graphs import GraphedDecoder
 from inference.engine.engine import Engine, Policy
 from inference.engine.interface import DeviceHooks, EngineInfo
 from inference.loading.engine import chars_per_token, load_engine
+from inference.loading.memory_plan import MOST_PREFILL_CHUNK
 from inference.loading.options import EngineOptions
 from inference.loading.store_tiers import TierBudgets, open_store
 from inference.text.tokenization import TextTokenizer
@@ -59,15 +60,19 @@ def random_engine(
     folder: Path | None = None,
     slots: int = SLOTS,
     store_bytes: int = STORE_BYTES,
+    split_attention: bool = False,
 ) -> tuple[Engine, GraphedDecoder]:
     """An engine of the model of this name, as the core would have it, with random weights: no checkpoint is read."""
-    model, weights = graphed_of(card, sizes, name, spelled_tokens(tokenizer))
+    model, weights = graphed_of(card, sizes, name, spelled_tokens(tokenizer), split_attention=split_attention)
     budgets = TierBudgets(store_bytes if card.is_real else 2**24, STORE_BYTES, folder, DISK_BYTES)
-    store = open_store(budgets, model.kv_shape, model.device, f"random {name}")
+    store, prepare_store = open_store(budgets, model.kv_shape, model.device, f"random {name}")
     info = EngineInfo(name, str(card.device), model.context_tokens, chars_per_token(tokenizer), weights.nbytes)
-    hooks = DeviceHooks(model.prepare, partial(cuda.is_lost, card.device), cuda.give_memory_back)
+    hooks = DeviceHooks(
+        lambda: prepare_store() or model.prepare(), partial(cuda.is_lost, card.device), cuda.give_memory_back
+    )
     chunk = sizes.prefill_chunk or EngineOptions(name).prefill_chunk
-    policy = Policy(prefill_chunk=chunk, slots=slots)
+    most = 0 if sizes.prefill_chunk else MOST_PREFILL_CHUNK
+    policy = Policy(prefill_chunk=chunk, most_prefill_chunk=most, slots=slots)
     return Engine(info, model, tokenizer, store, policy, device=hooks), model
 
 
@@ -111,9 +116,11 @@ def play(engine: Engine, requests: Sequence[CompletionRequest], eager: Eager | N
         yield row | ({"eager": eager.forwards - before} if eager else {})
 
 
-def session_rows(card: Card, sizes: Sizes, name: str, tokenizer: TextTokenizer, requests: int) -> Iterator[Row]:
+def session_rows(
+    card: Card, sizes: Sizes, name: str, tokenizer: TextTokenizer, requests: int, *, split_attention: bool = False
+) -> Iterator[Row]:
     """The recorded session on a random model, after its graphs are recorded; the first prompt is cold."""
-    engine, model = random_engine(card, sizes, name, tokenizer)
+    engine, model = random_engine(card, sizes, name, tokenizer, split_attention=split_attention)
     with closing(engine), counting_eager(model) as eager:
         record_all(engine.device.prepare)
         for row in play(engine, recorded(sizes)[:requests], eager):

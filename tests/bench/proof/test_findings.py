@@ -16,7 +16,7 @@ def failed(findings: Iterable[Finding]) -> list[str]:
 
 
 def compared(**changes: object) -> Row:
-    row = {"geometry": "9/3x64", "dtype": "float32", "way": "graph", "tokens": 5, "resident": 31}
+    row = {"geometry": "9/3x64", "dtype": "float32", "way": "graph", "tokens": 5, "resident": 31, "split": False}
     return row | {"error": 1e-7, "kv_error": 1e-7} | changes
 
 
@@ -29,6 +29,8 @@ def compared(**changes: object) -> Row:
         ({"dtype": "bfloat16", "error": 5e-3, "kv_error": 1e-2}, 0),
         ({"dtype": "bfloat16", "error": 2e-2}, 1),
         ({"error": float("inf")}, 1),
+        ({"way": "split", "split": True}, 0),
+        ({"way": "split"}, 1),
     ],
 )
 def test_errors_beyond_the_dtypes_fail(changes: Row, count: int) -> None:
@@ -44,13 +46,14 @@ def test_a_distance_with_nan_is_infinite() -> None:
 def test_torch_must_not_pick_cudnn_and_every_kernel_must_be_right() -> None:
     row: Row = {"call": "token", "tokens": 1, "visible": 9}
     times = {"first_ms": 1.0, "second_ms": 1.0, "steady_us": 9.0}
+    ran = {**row, "ran": "flash", "cudnn_allowed": False}
     right = {**row, "backend": "flash", "error": 1e-3, **times}
-    assert not failed(
-        attention._conclude([{**row, "picked": "flash"}, right, {**row, "backend": "math", "refused": "x"}])
-    )
+    unused = {**row, "backend": "cudnn", "error": 0.4, **times}
+    assert not failed(attention._conclude([ran, right, unused, {**row, "backend": "math", "refused": "x"}]))
     wrong = {**row, "backend": "efficient", "error": 0.4, **times}
-    names = failed(attention._conclude([{**row, "picked": "cudnn"}, right, wrong]))
+    names = failed(attention._conclude([{**ran, "cudnn_allowed": True}, right, wrong]))
     assert names == ["token: torch does not pick cuDNN", "token: efficient is right"]
+    assert failed(attention._conclude([{**ran, "ran": "cudnn"}, right])) == ["token: torch does not pick cuDNN"]
 
 
 def decoded(**changes: object) -> Row:
@@ -67,10 +70,12 @@ def test_every_timed_shape_must_be_replayed() -> None:
 
 
 def test_graphs_must_stay_within_the_plan() -> None:
-    row: Row = {"workspace": 0, "bytes": 100, "made_bytes": 100 + 2**20, "recordings": 24, "seconds": 1.0}
+    row: Row = {"workspace": 1, "bytes": 100, "made_bytes": 100 + 2**20, "recordings": 24, "seconds": 1.0}
     row |= {"recorded_bytes": 2**20, "planned_bytes": 24 * 2**20}
     assert not failed(speed._about_recording([row]))
-    assert len(failed(speed._about_recording([row | {"recorded_bytes": 200 * 2**20}]))) == 1
+    more = {"made_bytes": 200 * 2**20}
+    assert len(failed(speed._about_recording([row | more]))) == 1
+    assert not failed(speed._about_recording([row | more | {"workspace": 0}]))  # with the pool
 
 
 def test_the_default_must_be_the_faster_way_where_times_are_real() -> None:
