@@ -8,6 +8,7 @@ What lies behind the new tokens in the workspace is large, so that a wrong mask 
 from __future__ import annotations
 
 import random
+import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
@@ -91,8 +92,8 @@ def section(card: Card, sizes: Sizes) -> Section:
 
 
 def _measure(card: Card, sizes: Sizes) -> Iterator[Row]:
-    """Small groups of cases in a random order, so that a cut leaves some of every kind."""
-    order = random.Random(0)
+    """The cases in a random order, as many as there is time for: some of every kind."""
+    order, started = random.Random(0), time.monotonic()
     cases = {
         (geometry, dtype): _Case(card, sizes, geometry, dtype)
         for geometry in sizes.geometries
@@ -106,7 +107,9 @@ def _measure(card: Card, sizes: Sizes) -> Iterator[Row]:
     ]
     pending = [(key, shape) for key in cases for shape in shapes]
     order.shuffle(pending)
-    for key, (count, start) in pending:
+    for number, (key, (count, start)) in enumerate(pending):
+        if time.monotonic() - started > sizes.compared_s:
+            break
         case, (geometry, dtype) = cases[key], key
         token_ids = [order.randrange(case.vocabulary) for _ in range(count)]
         expected, expected_kv = case.expect(token_ids, start)
@@ -121,6 +124,7 @@ def _measure(card: Card, sizes: Sizes) -> Iterator[Row]:
                 "way": way,
                 "tokens": count,
                 "resident": start,
+                "place": [number + 1, len(pending)],
                 "split": isinstance(model, GraphedDecoder) and model.splits_attention,
                 "error": distance(found, expected),
                 "kv_error": distance(kv, expected_kv),
@@ -147,6 +151,9 @@ def _conclude(rows: Sequence[Row]) -> Iterator[Finding]:
             passed,
             f"error {row['error']:.1e}, of KV {row['kv_error']:.1e}",
         )
+    if rows:
+        number, count = rows[-1]["place"]
+        yield f"{number} of {count} shapes of {len({row['geometry'] for row in rows})} geometries, in a random order"
     for (dtype, way), of_way in sorted(worst.items()):
         most = max(of_way, key=lambda row: row["error"])
         kv = max(row["kv_error"] for row in of_way)

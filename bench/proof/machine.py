@@ -8,7 +8,6 @@ import re
 import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator, Sequence
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
@@ -25,13 +24,13 @@ from inference.backends import cuda
 ROOT = Path(__file__).parents[2]
 NEEDED = ("torch", "transformers", "tokenizers", "safetensors", "numpy", "msgspec", "gguf", "psutil")
 WELCOME = ("triton", "torchao", "pytest", "hypothesis")
-TESTS = ("tests/inference/backends/test_cuda.py", "tests/inference/backends/llama/test_graphs.py")
+TESTS = tuple(
+    f"tests/inference/backends/{name}.py" for name in ("test_cuda", "llama/test_graphs", "llama/test_split_attention")
+)
 TESTS_NEED = ("pytest", "hypothesis")
 LEAST_BYTES = 24 * 2**30
 TESTS_S = 70.0
-SETTINGS = """[pytest]
-addopts = -q --import-mode=importlib -p no:cacheprovider
-"""
+SETTINGS = ROOT / "tests" / "gpu.ini"
 """The project's own settings name plugins that these tests do without."""
 
 
@@ -104,23 +103,20 @@ def _tests(card: Card) -> Iterator[Row]:
     missing = [name for name in TESTS_NEED if find_spec(name) is None]
     if missing:
         raise Skipped(f"without {' and '.join(missing)}")
-    with tempfile.TemporaryDirectory() as folder:
-        settings = Path(folder) / "pytest.ini"
-        settings.write_text(SETTINGS, encoding="utf-8")
-        command = [sys.executable, "-m", "pytest", "-c", str(settings), f"--rootdir={ROOT}", *TESTS]
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join((str(ROOT), *_python_path()))}
-        if card.is_real:
-            environment["MIDFILL_TEST_GPU"] = "1"
-            command.append("-rfE")
-        else:
-            command.append("--collect-only")
-        try:
-            ended = subprocess.run(
-                command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=TESTS_S, check=False
-            )
-            output, status = ended.stdout + ended.stderr, ended.returncode
-        except subprocess.TimeoutExpired as late:
-            output, status = (late.stdout or b"").decode(errors="replace"), None
+    command = [sys.executable, "-m", "pytest", "-c", str(SETTINGS), f"--rootdir={ROOT}", *TESTS]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join((str(ROOT), *_python_path()))}
+    if card.is_real:
+        environment["MIDFILL_TEST_GPU"] = "1"
+        command.append("-rfE")
+    else:
+        command.append("--collect-only")
+    try:
+        ended = subprocess.run(
+            command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=TESTS_S, check=False
+        )
+        output, status = ended.stdout + ended.stderr, ended.returncode
+    except subprocess.TimeoutExpired as late:
+        output, status = (late.stdout or b"").decode(errors="replace"), None
     counts = {name: int(number) for number, name in re.findall(r"(\d+) (passed|failed|skipped|errors?|tests)", output)}
     yield {"status": status, "counts": counts, "output": output[-20_000:]}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from inference.checkpoints.architecture import Architecture
@@ -66,6 +67,7 @@ class Sizes:
     lengths: tuple[int, ...]  # new tokens of a forward
     resident: tuple[int, ...]  # tokens before them
     most_scores: int  # new tokens times visible ones, per head: the reference takes long
+    compared_s: float  # seconds of such comparisons, in a random order
     visible: tuple[int, ...]  # of timed forwards
     new: tuple[int, ...]  # tokens of timed forwards
     prefill: tuple[int, ...]  # tokens of timed prefills
@@ -93,7 +95,8 @@ FULL = Sizes(
     geometries=GEOMETRIES,
     lengths=(1, 2, 5, 16, 31, 32, 33, 256),
     resident=(0, 1, 31, 32, 33, 34, 63, 64, 65, 66, 511, 512, 513, 514, 2047, 2048, 2049),
-    most_scores=150_000,
+    most_scores=80_000,
+    compared_s=27.0,
     visible=(512, 2048, 4096),
     new=(1, 4, 16),
     prefill=(256, 512, 1024, 2048, 4096),
@@ -122,6 +125,7 @@ DRY = Sizes(
     lengths=(2, 33),
     resident=(0, 48),
     most_scores=80_000,
+    compared_s=math.inf,
     visible=(64,),
     new=(1, 4),
     prefill=(64,),
