@@ -28,7 +28,7 @@ def models_command(
     """
     if context.invoked_subcommand is not None:
         return
-    from midfill.doctor.hardware import find_gpus
+    from inference.loading.gpus import find_gpus
     from midfill.doctor.models import choices
 
     found = choices(settings, find_gpus())

@@ -74,7 +74,8 @@ class CoreSettings:
     device: Annotated[
         str,
         About(
-            "Device: `cpu`, `cuda`, `cuda:1`, `mps` (Apple); `auto` is a CUDA GPU if there is one, otherwise the CPU"
+            "Device: `cpu`, `cuda`, `cuda:1`, `mps` (Apple); `auto` is a CUDA GPU if there is one that suits the "
+            "model, otherwise the CPU"
         ),
     ] = "auto"
     dtype: Annotated[

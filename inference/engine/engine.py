@@ -88,6 +88,10 @@ class Engine(AnyEngine):
     def capacity(self) -> int:
         return self._slots.count if self._batching else 1
 
+    @property
+    def notice(self) -> str:
+        return self.info.notice
+
     def begin(
         self,
         request: CompletionRequest,

@@ -26,6 +26,7 @@ class EngineInfo:
     context_tokens: int
     chars_per_token: float  # of source code
     weights_bytes: int = 0  # in memory; 0 if another process holds them
+    notice: str = ""  # what users should know about it; empty if nothing
 
 
 @dataclass(frozen=True, slots=True)

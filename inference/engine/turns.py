@@ -49,8 +49,8 @@ class Turns:
     def chunk_tokens(self, client: str, now: float) -> int:
         """Maximum number of tokens in the next chunk of a client's long prompt."""
         if not any(name != client and now - began < ACTIVE_S for name, began in self._began.items()):
-            affordable = int(self._full_tokens_per_s * ALONE_CHUNK_S) // SHARED_CHUNK * SHARED_CHUNK
-            return max(self._chunk_tokens, min(affordable, self._most_tokens))
+            fast = int(self._full_tokens_per_s * ALONE_CHUNK_S) // SHARED_CHUNK * SHARED_CHUNK
+            return max(self._chunk_tokens, min(fast, self._most_tokens))
         affordable = min(self._tokens_per_s * SHARED_CHUNK_S, self._chunk_tokens)
         return min(max(int(affordable) // SHARED_CHUNK, 1) * SHARED_CHUNK, self._chunk_tokens)
 

@@ -23,9 +23,9 @@ def default_dtype(
 ) -> Literal["float32", "bfloat16", "float16"]:
     """The dtype for a model of this shape on the device; `capability` is a CUDA GPU's, if known.
 
-    bfloat16 where it is fast and changes no suggestion: on GPUs, and with a CPU kernel that multiplies it. Without the
-    kernel a prompt's KV depends, by rounding, on its division into forwards. In float32 the difference is too small to
-    change a suggestion; in bfloat16 it can change one.
+    bfloat16 where it is fast: on GPUs, and with a CPU kernel that multiplies it. With torch a prompt's KV depends, by
+    rounding, on its division into forwards. In float32 the difference is too small to change a suggestion; in bfloat16
+    it can turn a near tie. On a GPU the speed is worth it; on a CPU only the kernel, which has no such difference, is.
 
     GPUs that are too old for bfloat16 compute in float16, or in float32 for int8 weights, which overflow float16.
     """

@@ -20,9 +20,10 @@ from inference.checkpoints.folder import quantization_method, unread
 from inference.checkpoints.hub import ReportProgress
 from inference.engine.engine import Engine, Policy
 from inference.engine.interface import DeviceHooks, EngineInfo
-from inference.loading.default_dtype import default_dtype, is_on_kernel
+from inference.loading.default_dtype import default_dtype
 from inference.loading.memory_plan import MemoryDemand, MemoryPlan, plan_memory
 from inference.loading.options import EngineOptions
+from inference.loading.placement import Placement, demand_of, place, situation_of
 from inference.text.healing import Healer, wants_healing
 from inference.text.tokenization import TextTokenizer
 from kv_store.dry_workspace import DryWorkspace
@@ -78,19 +79,25 @@ def load_engine(options: EngineOptions, progress: ReportProgress | None = None) 
     tokenizer = checkpoint.tokenizer(options.fim_format)
     report("starting torch", None)
 
+    import torch
+
     from inference.backends import cuda
     from inference.backends.llama.graphs import GraphedDecoder
     from inference.loading.store_tiers import TierBudgets, open_store
 
     device = cuda.find_device(options.device)
     try:
+        placement = _placement(options, checkpoint, device)
+        if placement.runner == "CPU" and options.device == "auto":
+            device = torch.device("cpu")
         if device.type == "cuda":
             cuda.use(device)
         dtype = _dtype(options, device, checkpoint.architecture)
         _set_threads(options.threads)
-        demand, free = _demand(options, checkpoint, context_tokens, device, dtype), _free_bytes(device)
+        demand = demand_of(options, checkpoint, device.type, str(dtype).removeprefix("torch."))
+        free = _free_bytes(device)
         plan = _plan(demand, free, checkpoint.name, device)
-        model = _load_model(checkpoint, context_tokens, device, dtype, options, plan, report)
+        model = _load_model(checkpoint, context_tokens, device, dtype, options, report)
         if device.type == "cuda":
             cuda.give_memory_back()  # what loading fragmented
             if isinstance(model, GraphedDecoder):
@@ -99,7 +106,8 @@ def load_engine(options: EngineOptions, progress: ReportProgress | None = None) 
         budgets = TierBudgets(plan.store, host_bytes, options.cache_folder, options.cache_bytes)
         identity = fingerprint(checkpoint, _numbers(options, device, dtype, checkpoint))
         store, prepare_store = open_store(budgets, model.kv_shape, model.device, identity)
-        return _wire(options, tokenizer, model, store, str(device), plan, _hooks(device, model, prepare_store))
+        hooks = _hooks(device, model, prepare_store)
+        return _wire(options, tokenizer, model, store, str(device), plan, hooks, placement)
     except RuntimeError as error:
         if device.type == "cuda" and cuda.is_lost(device):
             raise DeviceLost(f"{device} fails every call since {error!r}") from error
@@ -127,7 +135,7 @@ def load_dry_engine(options: EngineOptions) -> Engine:
     context_tokens = _context_tokens(options, checkpoint.architecture)
     model = DryModel(lambda: DryWorkspace(bytes_per_token), context_tokens, end_token=min(tokenizer.markers.end))
     tier = Tier("device", options.store_bytes, MemoryStorage())
-    return _wire(options, tokenizer, model, PagedStore([tier], bytes_per_token), "none", None, DeviceHooks())
+    return _wire(options, tokenizer, model, PagedStore([tier], bytes_per_token), "none", None, DeviceHooks(), None)
 
 
 def _wire(
@@ -138,8 +146,12 @@ def _wire(
     device: str,
     plan: MemoryPlan | None,
     hooks: DeviceHooks,
+    placement: Placement | None,
 ) -> Engine:
-    info = EngineInfo(options.model, device, model.context_tokens, chars_per_token(tokenizer), model.weights_bytes)
+    notice = f"runs on {placement}" if placement is not None and placement.is_slow else ""
+    info = EngineInfo(
+        options.model, device, model.context_tokens, chars_per_token(tokenizer), model.weights_bytes, notice
+    )
     healer = Healer(tokenizer) if wants_healing(options.healing, tokenizer.format) else None
     policy = Policy(
         options.prefill_chunk,
@@ -152,23 +164,16 @@ def _wire(
     return Engine(info, model, tokenizer, store, policy, healer, hooks)
 
 
-def _demand(
-    options: EngineOptions, checkpoint: Checkpoint, context_tokens: int, device: torch.device, dtype: torch.dtype
-) -> MemoryDemand:
-    shape, name = checkpoint.architecture, str(dtype).removeprefix("torch.")
-    may_use_kernel = options.kernel and not options.exact
-    return MemoryDemand(
-        shape=shape,
-        files=checkpoint.weights(),
-        dtype=name,
-        weights=options.weights,
-        context_tokens=context_tokens,
-        slots=options.slots,
-        store_bytes=options.store_bytes,
-        prefill_chunk=options.prefill_chunk,
-        on_gpu=device.type == "cuda",
-        on_kernel=is_on_kernel(device.type, shape, name, may_use_kernel=may_use_kernel, weights=options.weights),
-    )
+def _placement(options: EngineOptions, checkpoint: Checkpoint, device: torch.device) -> Placement:
+    """What runs the model on `device`, or on another if the setting leaves it open."""
+    from inference.backends import cuda
+
+    if options.device != "auto" or device.type != "cuda":
+        return Placement("GPU" if device.type == "cuda" else "CPU", "it is what there is, or what the settings say")
+    found = situation_of(options, checkpoint, cuda.free_bytes(device), cuda.capability(device))
+    placement = place(found)
+    log.info("%s runs on %s", checkpoint.name, placement)
+    return placement
 
 
 def _free_bytes(device: torch.device) -> int:
@@ -192,14 +197,12 @@ def _load_model(
     device: torch.device,
     dtype: torch.dtype,
     options: EngineOptions,
-    plan: MemoryPlan,
     report: ReportProgress,
 ) -> Decoder | GraphedDecoder | KernelModel | GenericModel:
-    """Our decoder if it supports the architecture and the device has room; otherwise transformers' modules."""
+    """Our decoder if it supports the architecture; otherwise transformers' modules, on all devices as needed."""
     anywhere = options.device == "auto"
     shape = checkpoint.architecture
-    spreads = anywhere and device.type == "cuda" and not plan.fits
-    if isinstance(shape, Architecture) and not spreads:
+    if isinstance(shape, Architecture):
         from inference.loading.llama import load_decoder
 
         return load_decoder(checkpoint, shape, context_tokens, device, dtype, options, report)

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import re
 from contextlib import ExitStack
+from dataclasses import replace
 
+from inference.checkpoints.checkpoint import find_local_checkpoint
 from inference.checkpoints.hub import ReportProgress
 from inference.engine.interface import AnyEngine, EngineInfo
 from inference.loading.engine import MIN_CONTEXT_TOKENS, chars_per_token, is_here, load_engine
+from inference.loading.gpus import find_gpus, find_llama_server
 from inference.loading.options import EngineOptions
+from inference.loading.placement import place, situation_of
 from inference.remote.engine import RemoteEngine
 from inference.remote.event_loop import EventLoopThread
 from inference.remote.health import ServedModel
@@ -29,15 +34,41 @@ AGREE = "those of the engine"
 OTHERS_WITHIN_S = 3.0
 """Seconds that replicas have to answer after the first one; those that need longer join later."""
 
+log = logging.getLogger(__name__)
+
 _HEADER_NAME = re.compile(r"[\w!#$%&'*+.^`|~-]+", re.ASCII)
 
 Answers = dict[Replica, ServerFacts | MidfillError]
 
 
 def open_engine(options: EngineOptions, progress: ReportProgress | None = None) -> AnyEngine:
-    """The engine; the errors are those of `load_engine` or `connect`."""
-    opens = connect if read_engine_addresses(options.engine) else load_engine
-    return opens(options, progress)
+    """The engine; the errors are those of `load_engine` or `connect`.
+
+    With the local engine and the device `auto`, llama-server runs the model where `place` chooses it. If it cannot, the
+    local engine does.
+    """
+    if read_engine_addresses(options.engine):
+        return connect(options, progress)
+    if program := _chosen_llama_server(options):
+        try:
+            return connect(replace(options, engine=f"llama-server={program}"), progress)
+        except EngineUnavailable as error:
+            log.warning("midfill's own engine runs %s, since llama-server cannot: %s", options.model, error)
+    return load_engine(options, progress)
+
+
+def _chosen_llama_server(options: EngineOptions) -> str:
+    """The program that runs the model in place of the local engine; empty if none does."""
+    if options.device != "auto" or not (gpus := find_gpus()):
+        return ""
+    checkpoint, program = find_local_checkpoint(options.model), find_llama_server()
+    if checkpoint is None or not program:
+        return ""
+    placement = place(situation_of(options, checkpoint, gpus[0].free_bytes, gpus[0].capability, program))
+    if placement.runner != "llama-server":
+        return ""
+    log.info("%s runs on %s", options.model, placement)
+    return program
 
 
 def needs_download(options: EngineOptions) -> bool:

@@ -73,7 +73,7 @@ class HostStorage(TensorStorage):
         self._used[place.data_ptr()] = place
         page = place[: payload.nbytes].view(payload.dtype).view(payload.shape)
         page.copy_(payload, non_blocking=True)
-        self._copied = torch.cuda.Event()
+        self._copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
         self._copied.record()
         return page
 
@@ -105,5 +105,5 @@ class HostStorage(TensorStorage):
             self._most_slabs = len(self._slabs)
             return False
         self._slabs.append(slab)
-        self._free += slab.split(self._page_bytes)
+        self._free += torch.split(slab, self._page_bytes)
         return True

@@ -19,8 +19,8 @@ from protocol.errors import BadSettings
 from protocol.settings import Settings
 
 if TYPE_CHECKING:
+    from inference.loading.gpus import Gpu
     from midfill.doctor.findings import Section
-    from midfill.doctor.hardware import Gpu
 
 
 def doctor_command(
@@ -47,9 +47,10 @@ def doctor_command(
 
 async def examine(settings: Settings, refused: Sequence[BadSettings] = (), file: Path | None = None) -> list[Section]:
     """All findings; `refused` holds bad environment variables. Takes about a second, and does not import torch."""
+    from inference.loading.gpus import find_gpus
     from midfill.doctor.core import cores
     from midfill.doctor.folders import folders
-    from midfill.doctor.hardware import find_gpus, hardware, installed
+    from midfill.doctor.hardware import hardware, installed
     from midfill.doctor.settings import settings_in_force
     from midfill.doctor.suggestions import suggestions
 

@@ -5,15 +5,13 @@ from __future__ import annotations
 import os
 import platform
 import shutil
-import subprocess
 import sys
-from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
 
 from inference.backends.cpu.threads import usable_threads
+from inference.loading.gpus import Gpu
 from midfill.doctor.findings import Section
 from midfill.installation import ENGINE, REMEDY, missing, version_of
 from protocol.settings import Settings
@@ -28,19 +26,7 @@ _CPU_FEATURES = {
     "asimd": "NEON",
     "bf16": "bf16",
 }
-_GPU_QUERY_SECONDS = 10.0
 _LITTLE_DISK = 1e9
-
-
-@dataclass(frozen=True, slots=True)
-class Gpu:
-    """A CUDA device as its driver names it, and its memory in bytes."""
-
-    name: str
-    total_bytes: int
-    free_bytes: int
-    capability: tuple[int, int] | None = None
-    """Compute capability; None if the driver does not report it."""
 
 
 def installed(settings: Settings) -> Section:
@@ -90,33 +76,3 @@ def cpu_features(cpuinfo: Path = Path("/proc/cpuinfo")) -> tuple[str, ...]:
             flags.update(values.split())
             break
     return tuple(shown for flag, shown in _CPU_FEATURES.items() if flag in flags)
-
-
-def find_gpus(environment: Mapping[str, str] = os.environ) -> tuple[Gpu, ...]:
-    """The CUDA devices that nvidia-smi lists; none if it is not installed or does not answer.
-
-    It reports no memory for a device that shares the machine's.
-    """
-    program = shutil.which("nvidia-smi", path=environment.get("PATH"))
-    if program is None:
-        return ()
-    command = [program, "--query-gpu=name,memory.total,memory.free,compute_cap", "--format=csv,noheader,nounits"]
-    try:
-        answer = subprocess.run(command, capture_output=True, text=True, timeout=_GPU_QUERY_SECONDS, check=True)
-    except (OSError, subprocess.SubprocessError):
-        return ()  # a device whose driver does not answer cannot be used
-    rows = [[cell.strip() for cell in line.split(",")] for line in answer.stdout.splitlines()]
-    shared = psutil.virtual_memory()
-    return tuple(
-        Gpu(name, _bytes(total, shared.total), _bytes(free, shared.available), _capability(capability))
-        for name, total, free, capability in rows
-    )
-
-
-def _bytes(mebibytes: str, otherwise: int) -> int:
-    return int(mebibytes) * 2**20 if mebibytes.isdigit() else otherwise
-
-
-def _capability(text: str) -> tuple[int, int] | None:
-    major, _, minor = text.partition(".")
-    return (int(major), int(minor)) if major.isdigit() and minor.isdigit() else None

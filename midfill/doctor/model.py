@@ -12,12 +12,13 @@ from inference.checkpoints.architecture import ModelShape
 from inference.checkpoints.checkpoint import Checkpoint, find_local_checkpoint
 from inference.checkpoints.weights import WeightsFile
 from inference.engine.speed_test import Speed
-from inference.loading.default_dtype import default_dtype, is_on_kernel
-from inference.loading.memory_plan import MemoryDemand, MemoryPlan, plan_memory
+from inference.loading.default_dtype import default_dtype
+from inference.loading.gpus import Gpu, find_llama_server
+from inference.loading.memory_plan import MemoryPlan, plan_memory
 from inference.loading.options import engine_options
+from inference.loading.placement import Placement, demand_of, place, situation_of
 from inference.loading.speed_record import SpeedRecord, recommended
 from midfill.doctor.findings import Section
-from midfill.doctor.hardware import Gpu
 from midfill.installation import version_of
 from protocol.errors import MidfillError
 from protocol.rendezvous import cache_folder, resolve_model
@@ -25,7 +26,6 @@ from protocol.settings import BUNDLED_MODEL, Settings
 from protocol.sizes import megabytes
 
 _DEVICES = re.compile(r"auto|cpu|mps|cuda(:\d+)?")
-_PREFILL_CHUNK = 256  # a core's
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,19 +41,25 @@ def model(settings: Settings, gpus: tuple[Gpu, ...]) -> Section:
     """The model, its device, and its memory."""
     device = choose_device(settings, gpus)
     facts = [("model", settings.model)]
-    problems = [problem for problem in (device.problem, weights_problem(settings, device.name)) if problem]
+    problems = [device.problem] if device.problem else []
     try:
         checkpoint = find_local_checkpoint(settings.model)
         if checkpoint is None:
             facts.append(("files", "not in the local cache, or incomplete: midfill downloads it on first use"))
             problems += _no_download(settings.model)
         else:
-            dtype = choose_dtype(settings, device, checkpoint.architecture)
-            plan = memory_of(checkpoint, settings, dtype, device)
-            facts += [*_describe(checkpoint, settings, dtype), ("memory", _show_plan(plan))]
-            problems += _too_large(plan, device, dtype)
+            program = find_llama_server() if device.gpu else ""
+            device, placement = choose_runner(settings, checkpoint, device, program)
+            facts += [*_describe(checkpoint, settings), ("runs on", str(placement or device.name))]
+            if placement is None or placement.runner in ("CPU", "GPU"):
+                dtype = choose_dtype(settings, device, checkpoint.architecture)
+                plan = memory_of(checkpoint, settings, dtype, device)
+                facts += [("dtype", dtype), ("memory", _show_plan(plan))]
+                problems += _too_large(plan, device, dtype)
     except MidfillError as error:
         problems.append(str(error))
+    if problem := weights_problem(settings, device.name):
+        problems.append(problem)
     facts += [("device", device.name), *_speed(settings)]
     return Section("model", tuple(facts), tuple(problems))
 
@@ -80,6 +86,21 @@ def choose_device(settings: Settings, gpus: tuple[Gpu, ...]) -> Device:
     if number >= len(gpus):
         return Device(name, f"there is no device {name}: the last GPU is cuda:{len(gpus) - 1}")
     return Device(name, gpu=gpus[number])
+
+
+def choose_runner(
+    settings: Settings, checkpoint: Checkpoint, device: Device, llama_server: str
+) -> tuple[Device, Placement | None]:
+    """What will run the model with the device `auto`, and the device then; no choice is left with another setting.
+
+    llama_server: the program, if it has a GPU; otherwise empty.
+    """
+    if settings.device != "auto":
+        return device, None
+    gpu = device.gpu
+    free, capability = (gpu.free_bytes, gpu.capability) if gpu else (None, None)
+    placement = place(situation_of(engine_options(settings), checkpoint, free, capability, llama_server))
+    return Device("cpu") if placement.runner == "CPU" else device, placement
 
 
 def weights_problem(settings: Settings, device: str) -> str:
@@ -136,7 +157,7 @@ def _no_download(model: str) -> list[str]:
     ]
 
 
-def _describe(checkpoint: Checkpoint, settings: Settings, dtype: str) -> list[tuple[str, str]]:
+def _describe(checkpoint: Checkpoint, settings: Settings) -> list[tuple[str, str]]:
     weights = checkpoint.weights()
     fim = checkpoint.tokenizer(settings.fim_format).format
     context = min(settings.context_tokens, checkpoint.architecture.max_positions)
@@ -147,26 +168,12 @@ def _describe(checkpoint: Checkpoint, settings: Settings, dtype: str) -> list[tu
         ("architecture", f"{checkpoint.architecture.model_type}, {checkpoint.architecture.layers} layers"),
         ("FIM format", f"{fim.name}, {split}"),
         ("context", f"{context} tokens, of {checkpoint.architecture.max_positions} that the model supports"),
-        ("dtype", dtype),
     ]
 
 
 def memory_of(checkpoint: Checkpoint, settings: Settings, dtype: str, device: Device) -> MemoryPlan:
     """The memory plan that the core will make when it loads the model, from the memory free now."""
-    demand = MemoryDemand(
-        shape=checkpoint.architecture,
-        files=checkpoint.weights(),
-        dtype=dtype,
-        weights=settings.weights,
-        context_tokens=min(settings.context_tokens, checkpoint.architecture.max_positions),
-        slots=settings.slots,
-        store_bytes=settings.store_mb * 2**20,
-        prefill_chunk=_PREFILL_CHUNK,
-        on_gpu=device.gpu is not None,
-        on_kernel=is_on_kernel(
-            device.name, checkpoint.architecture, dtype, may_use_kernel=not settings.exact, weights=settings.weights
-        ),
-    )
+    demand = demand_of(engine_options(settings), checkpoint, device.name, dtype)
     return plan_memory(demand, device.gpu.free_bytes if device.gpu else psutil.virtual_memory().available)
 
 
@@ -177,7 +184,7 @@ def _show_plan(plan: MemoryPlan) -> str:
 
 
 def _too_large(plan: MemoryPlan, device: Device, dtype: str) -> list[str]:
-    """The problem of a model that does not fit; `auto` then spreads it over a GPU and main memory."""
+    """The problem of a model that does not fit."""
     if plan.fits:
         return []
     remedy = (
@@ -186,7 +193,7 @@ def _too_large(plan: MemoryPlan, device: Device, dtype: str) -> list[str]:
         else ("close other programs, choose a smaller model, or set --weights int8 or int4")
     )
     needed = f"about {megabytes(plan.least)} of {device.name}'s memory in {dtype}"
-    return [f"the model needs {needed}, and {megabytes(plan.free)} are free: {remedy}"]
+    return [f"the model needs {needed}, and {megabytes(plan.usable)} are free for it: {remedy}"]
 
 
 def _stored_dtypes(weights: tuple[WeightsFile, ...]) -> list[str]:

@@ -13,10 +13,10 @@ from inference.checkpoints.checkpoint import open_checkpoint
 from inference.checkpoints.local_models.description import LocalModel
 from inference.checkpoints.local_models.known import KNOWN_MODELS, KnownModel
 from inference.checkpoints.local_models.search import search
+from inference.loading.gpus import Gpu, find_llama_server
 from inference.loading.speed_record import is_fast, recommended
 from midfill.doctor.findings import Section
-from midfill.doctor.hardware import Gpu
-from midfill.doctor.model import Device, choose_device, choose_dtype, measured, memory_of
+from midfill.doctor.model import Device, choose_device, choose_dtype, choose_runner, measured, memory_of
 from protocol.errors import MidfillError
 from protocol.settings import BUNDLED_MODEL, Settings
 from protocol.sizes import megabytes
@@ -68,16 +68,16 @@ class Choice:
 def choices(settings: Settings, gpus: tuple[Gpu, ...]) -> list[Choice]:
     """Every model on this machine, and known ones to download; those that midfill can run here first."""
     device = choose_device(settings, gpus)
-    free = device.gpu.free_bytes if device.gpu else psutil.virtual_memory().available
-    found = [_choice(model, settings, device, free) for model in search(os.environ, Path.home())]
+    program = find_llama_server() if device.gpu else ""
+    found = [_choice(model, settings, device, program) for model in search(os.environ, Path.home())]
     here = {choice.model.name.partition(":")[0] for choice in found}
-    known = [_to_download(model, device, free) for model in KNOWN_MODELS if model.name not in here]
+    known = [_to_download(model, device) for model in KNOWN_MODELS if model.name not in here]
     return _with_speeds(sorted([*found, *known], key=lambda choice: (bool(choice.problem), not choice.here)), settings)
 
 
-def _to_download(known: KnownModel, device: Device, free: int) -> Choice:
+def _to_download(known: KnownModel, device: Device) -> Choice:
     model = LocalModel(known.name, "Hugging Face hub", Path(), size=known.size, fim=known.fim)
-    return Choice(model, known.size, _lack(known.size, device, free), here=False, licence=known.licence)
+    return Choice(model, known.size, _lack(known.size, device), here=False, licence=known.licence)
 
 
 def _with_speeds(found: list[Choice], settings: Settings) -> list[Choice]:
@@ -103,27 +103,34 @@ def _line(choice: Choice) -> str:
     return "; ".join(filter(None, [choice.summary, choice.problem and f"cannot run: {choice.problem}"]))
 
 
-def _choice(model: LocalModel, settings: Settings, device: Device, free: int) -> Choice:
+def _choice(model: LocalModel, settings: Settings, device: Device, llama_server: str) -> Choice:
     if model.problem:
         return Choice(model, 0, model.problem)
-    needed = _needed(model, settings, device)
+    needed, device = _needed(model, settings, device, llama_server)
     if not model.fim:
         return Choice(model, needed, "its tokenizer has no fill-in-the-middle markers that midfill knows")
-    return Choice(model, needed, _lack(needed, device, free))
+    return Choice(model, needed, _lack(needed, device))
 
 
-def _lack(needed: int, device: Device, free: int) -> str:
+def _lack(needed: int, device: Device) -> str:
     """The problem of a model that needs more memory than is free; empty if it fits."""
+    free = device.gpu.free_bytes if device.gpu else psutil.virtual_memory().available
     if needed <= free:
         return ""
     return f"it needs about {megabytes(needed)} of {device.name}'s memory, and {megabytes(free)} are free"
 
 
-def _needed(model: LocalModel, settings: Settings, device: Device) -> int:
-    """About the bytes with one workspace and nothing resident, as the core plans them; 0 if they are unknown."""
+def _needed(model: LocalModel, settings: Settings, device: Device, llama_server: str) -> tuple[int, Device]:
+    """About the bytes with one workspace and nothing resident, as the core plans them, and on which device.
+
+    0 if they are unknown, as in llama-server, or if the model is spread over all devices.
+    """
     try:
         checkpoint = open_checkpoint(model.path, model.name)
+        device, placement = choose_runner(settings, checkpoint, device, llama_server)
+        if placement is not None and placement.runner in ("llama-server", "all devices"):
+            return 0, device
         dtype = choose_dtype(settings, device, checkpoint.architecture)
-        return memory_of(checkpoint, settings, dtype, device).least
+        return memory_of(checkpoint, settings, dtype, device).least, device
     except (MidfillError, OSError):  # a file that is being written
-        return 0
+        return 0, device

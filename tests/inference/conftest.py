@@ -19,9 +19,6 @@ VOCABULARIES = Path(os.environ.get("MIDFILL_SHARED", ROOT.parent / "shared")) / 
 REAL_GPU = bool(os.environ.get("MIDFILL_TEST_GPU"))
 """Set by `make test-gpu`."""
 
-if not REAL_GPU:  # before anything imports Triton, whose own functions are interpreted or compiled from then on
-    os.environ["TRITON_INTERPRET"] = "1"
-
 
 @pytest.fixture
 def cuda() -> Iterator[SimulatedCuda | None]:

@@ -12,11 +12,12 @@ import psutil
 import pytest
 from typer.testing import CliRunner
 
+from inference.loading.gpus import Gpu, find_gpus
 from midfill.commands import app
 from midfill.doctor.core import cores
 from midfill.doctor.findings import Section, as_json
 from midfill.doctor.folders import folders
-from midfill.doctor.hardware import Gpu, cpu_features, find_gpus
+from midfill.doctor.hardware import cpu_features
 from midfill.doctor.model import choose_device, model, weights_problem
 from midfill.doctor.settings import settings_in_force
 from protocol.messages import PROTOCOL_VERSION
@@ -25,6 +26,19 @@ from protocol.settings import Settings, Weights
 from protocol.sizes import megabytes
 
 GPU = Gpu("Some GPU", 24 * 2**30, 20 * 2**30, (8, 6))
+
+
+def test_the_doctor_says_that_llama_server_runs_a_quantized_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("midfill.doctor.model.version_of", lambda _: "2.13.0")
+    monkeypatch.setattr("midfill.doctor.model.find_llama_server", lambda: "/usr/bin/llama-server")
+    monkeypatch.setattr("inference.loading.placement.SMALL_BYTES", 2**20)
+    facts = dict(model(Settings(), (GPU,)).facts)
+    assert facts["runs on"] == "llama-server: /usr/bin/llama-server keeps the file's weights quantized on the GPU"
+    assert "memory" not in facts
+    monkeypatch.undo()
+    monkeypatch.setattr("midfill.doctor.model.version_of", lambda _: "2.13.0")
+    assert dict(model(Settings(), (GPU,)).facts)["device"] in ("cpu", "cuda")  # by the kernel, for one as small
+    assert dict(model(Settings(device="cuda"), (GPU,)).facts)["runs on"] == "cuda"
 
 
 def test_a_sound_installation(tiny_model: str, runtime: Path) -> None:
@@ -179,7 +193,11 @@ def test_memory_is_planned_for_the_device(tiny_model: str, monkeypatch: pytest.M
     old = replace(GPU, capability=(7, 5))
     assert dict(model(Settings(model=tiny_model), (old,)).facts)["dtype"] == "float16"
     full = replace(GPU, free_bytes=10**6)
-    (problem,) = model(Settings(model=tiny_model), (full,)).problems
+    elsewhere = model(Settings(model=tiny_model), (full,))
+    assert not elsewhere.problems
+    assert dict(elsewhere.facts)["runs on"].startswith("CPU: the model does not fit the GPU's free memory")
+    assert dict(elsewhere.facts)["device"] == "cpu"
+    (problem,) = model(Settings(model=tiny_model, device="cuda"), (full,)).problems
     assert "of cuda's memory in bfloat16, and 1 MB are free" in problem
 
 

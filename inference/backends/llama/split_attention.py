@@ -8,6 +8,7 @@ read on the device: one graph serves every workspace and every length.
 Only imported where Triton is installed. All tensors are of one dtype but for addresses, positions and the partial sums.
 """
 
+# mypy: disable-error-code="untyped-decorator"
 # ruff: noqa: N803 -- Triton's compile-time constants are in capitals
 
 from __future__ import annotations

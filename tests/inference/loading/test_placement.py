@@ -1,0 +1,114 @@
+"""What runs a model with `device auto`: the whole choice as a table, and the facts that it is made from."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from inference.checkpoints.checkpoint import open_checkpoint
+from inference.checkpoints.gguf.file import GgufCheckpoint
+from inference.loading.engine import load_engine
+from inference.loading.gpus import Gpu
+from inference.loading.options import EngineOptions
+from inference.loading.placement import SMALL_BYTES, Placement, Situation, place, situation_of
+from inference.remote import connecting
+from protocol.errors import EngineUnavailable
+from protocol.settings import BUNDLED_MODEL
+from tests.inference.simulated_cuda import SimulatedCuda
+
+BF16 = Situation(has_gpu=True, fits_gpu=True, is_quantized=False, file_bytes=3 * 10**9, on_kernel=True, is_llama=True)
+GGUF = replace(BF16, is_quantized=True, file_bytes=10**9)
+SERVER = "/usr/bin/llama-server"
+GPU = Gpu("Some GPU", 24 * 2**30, 20 * 2**30, (8, 6))
+
+
+@pytest.mark.parametrize(
+    ("found", "runner", "why", "is_slow"),
+    [
+        (replace(BF16, has_gpu=False, fits_gpu=False), "CPU", "there is no GPU", False),
+        (replace(GGUF, has_gpu=False, fits_gpu=False, llama_server=SERVER), "CPU", "there is no GPU", False),
+        (BF16, "GPU", "the model fits", False),
+        (replace(BF16, llama_server=SERVER), "GPU", "the model fits", False),
+        (replace(BF16, on_kernel=False, is_llama=False), "GPU", "the model fits", False),
+        (replace(BF16, fits_gpu=False), "CPU", "the CPU kernel is faster .* --weights int8", True),
+        (replace(BF16, fits_gpu=False, on_kernel=False), "CPU", "does not fit .* --weights int8", True),
+        (replace(BF16, fits_gpu=False, is_llama=False, on_kernel=False), "all devices", "seconds for each", True),
+        (replace(BF16, needs_cpu=True, needs_own_engine=True), "CPU", "only the CPU kernel", False),
+        (replace(GGUF, llama_server=SERVER), "llama-server", f"{SERVER} keeps", False),
+        (replace(GGUF, llama_server=SERVER, fits_gpu=False), "llama-server", "keeps", False),
+        (replace(GGUF, llama_server=SERVER, is_llama=False, on_kernel=False), "llama-server", "keeps", False),
+        (replace(GGUF, llama_server=SERVER, needs_own_engine=True), "GPU", "the dequantized model fits", False),
+        (GGUF, "GPU", "the dequantized model fits", False),
+        (replace(GGUF, fits_gpu=False), "CPU", "the dequantized model does not fit .* install llama.cpp", True),
+        (replace(GGUF, file_bytes=SMALL_BYTES, llama_server=SERVER), "CPU", "as fast on the CPU kernel", False),
+        (replace(GGUF, file_bytes=SMALL_BYTES, on_kernel=False), "GPU", "fits", False),
+    ],
+)
+def test_what_runs_a_model(found: Situation, runner: str, why: str, *, is_slow: bool) -> None:
+    placement = place(found)
+    assert (placement.runner, placement.is_slow) == (runner, is_slow)
+    assert re.search(why, placement.why)
+
+
+def test_the_situation_is_read_from_the_files(tiny_checkpoint: Path) -> None:
+    options = EngineOptions(str(tiny_checkpoint))
+    checkpoint = open_checkpoint(tiny_checkpoint, "tiny")
+    found = situation_of(options, checkpoint, 10**10, (9, 0), SERVER)
+    assert (found.has_gpu, found.fits_gpu, found.is_quantized, found.is_llama) == (True, True, False, True)
+    assert not found.needs_own_engine
+    assert not situation_of(options, checkpoint, 10**6).fits_gpu
+    assert not situation_of(options, checkpoint, None).has_gpu
+    for asked in (replace(options, exact=True), replace(options, weights="int8"), replace(options, dtype="float32")):
+        assert situation_of(asked, checkpoint, None).needs_own_engine
+    assert situation_of(replace(options, weights="int4"), checkpoint, None).needs_cpu
+    bundled = open_checkpoint(Path(__file__).parents[3] / "inference/models/midfill-135m", BUNDLED_MODEL)
+    assert isinstance(bundled, GgufCheckpoint)
+    assert situation_of(options, bundled, 10**10).is_quantized
+
+
+def test_a_model_that_does_not_fit_the_gpu_runs_on_the_cpu_and_says_so(
+    simulated: SimulatedCuda, tiny_checkpoint: Path
+) -> None:
+    simulated.total_bytes = 10**8  # less than the reserve for libraries
+    engine = load_engine(EngineOptions(str(tiny_checkpoint), context_tokens=256, threads=1))
+    assert engine.info.device == "cpu"
+    assert engine.notice.startswith("runs on CPU: the model does not fit the GPU's free memory")
+    assert simulated.kernels == 0
+    asked = load_engine(EngineOptions(str(tiny_checkpoint), device="cuda", context_tokens=256, threads=1))
+    assert (asked.info.device, asked.notice) == ("cuda:0", "")
+
+
+@pytest.mark.parametrize(("runner", "expected"), [("llama-server", "connect"), ("CPU", "load"), ("GPU", "load")])
+def test_llama_server_is_started_where_it_is_chosen(
+    monkeypatch: pytest.MonkeyPatch, tiny_checkpoint: Path, runner: str, expected: str
+) -> None:
+    opened: list[tuple[str, str]] = []
+    monkeypatch.setattr(connecting, "find_gpus", lambda: (GPU,))
+    monkeypatch.setattr(connecting, "find_llama_server", lambda: SERVER)
+    monkeypatch.setattr(connecting, "place", lambda _: Placement(runner, "it is a test"))  # type: ignore[arg-type]
+    monkeypatch.setattr(connecting, "connect", lambda options, _: opened.append(("connect", options.engine)))
+    monkeypatch.setattr(connecting, "load_engine", lambda options, _: opened.append(("load", options.engine)))
+    options = EngineOptions(str(tiny_checkpoint))
+    connecting.open_engine(options)
+    assert opened == [(expected, f"llama-server={SERVER}" if expected == "connect" else "local")]
+    opened.clear()
+    connecting.open_engine(replace(options, device="cuda"))  # the user has chosen
+    assert opened == [("load", "local")]
+
+
+def test_where_llama_server_fails_our_own_engine_runs_the_model(
+    monkeypatch: pytest.MonkeyPatch, tiny_checkpoint: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(*_: object) -> None:
+        raise EngineUnavailable("llama-server ended with status 1")
+
+    monkeypatch.setattr(connecting, "find_gpus", lambda: (GPU,))
+    monkeypatch.setattr(connecting, "find_llama_server", lambda: SERVER)
+    monkeypatch.setattr(connecting, "place", lambda _: Placement("llama-server", "it is a test"))
+    monkeypatch.setattr(connecting, "connect", fail)
+    monkeypatch.setattr(connecting, "load_engine", lambda *_: "our own")
+    assert connecting.open_engine(EngineOptions(str(tiny_checkpoint))) == "our own"  # type: ignore[comparison-overlap]
+    assert "llama-server ended with status 1" in caplog.text
