@@ -20,6 +20,7 @@ from inference.backends.model import Choice
 from kv_store.workspace import KVWorkspace
 from protocol.settings import Weights
 from tests.inference.backends.cpu.models import POSITIONS, RandomModel, Shape
+from tests.inference.conftest import REAL_GPU
 from tests.inference.simulated_cuda import SimulatedCuda
 
 SMALL = Shape(hidden=32, intermediate=48, head_dim=16)
@@ -29,14 +30,14 @@ def decoder_of(model: RandomModel, context_tokens: int = POSITIONS) -> Decoder:
     return Decoder(model.architecture, {}, model.weights, context_tokens)
 
 
-def moved(value: Any, device: str) -> Any:
-    """Weights with all their tensors on a device."""
+def moved(value: Any, goal: str | torch.dtype) -> Any:
+    """Weights with all their tensors on a device, or of a dtype."""
     if isinstance(value, Tensor):
-        return value.to(device)
+        return value.to(goal)
     if isinstance(value, tuple):
-        return tuple(moved(item, device) for item in value)
+        return tuple(moved(item, goal) for item in value)
     if is_dataclass(value) and not isinstance(value, type):
-        return replace(value, **{field.name: moved(getattr(value, field.name), device) for field in fields(value)})
+        return replace(value, **{field.name: moved(getattr(value, field.name), goal) for field in fields(value)})
     return value
 
 
@@ -192,6 +193,41 @@ def test_with_one_chunk_without_a_graph_all_share_a_forward(simulated: Simulated
     before = simulated.replays
     graphed.forward([Chunk([1], 0, workspaces[0], 1), Chunk([1] * 33, 0, workspaces[1], 1)])
     assert simulated.replays == before
+
+
+STARTS = (*range(31, 35), *range(63, 67), *range(511, 515)) if REAL_GPU else (31, 512)
+"""Numbers of visible tokens around the blocks of attention kernels, which a simulated device does not have."""
+COUNTS = (1, 2, 5, 16) if REAL_GPU else (1, 5)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("group", [1, 3, 6, 7])
+def test_every_length_and_group_gives_what_a_cpu_gives(
+    cuda: SimulatedCuda | None, group: int, dtype: torch.dtype
+) -> None:
+    context_tokens = 545  # no kernel's favourite
+    shape = Shape(layers=1, hidden=64, intermediate=48, head_dim=64, kv_heads=2, group=group, vocabulary=64)
+    model = RandomModel(shape, dtype=dtype)
+    exact = Decoder(model.architecture, {}, moved(model.weights, torch.float32), context_tokens)
+    graphed = graphed_of(model, context_tokens)
+    there, here = graphed.new_workspace(), exact.new_workspace()
+    here.buffer.normal_(generator=torch.Generator().manual_seed(3))
+    resident = here.buffer.to(dtype)
+    wrong = 0.0
+    for start in STARTS:
+        for count in COUNTS:
+            token_ids = model.token_ids(count)
+            for decoder in (graphed, graphed.plain):
+                here.buffer.copy_(resident)
+                there.buffer.copy_(resident.clone())
+                here.buffer[:, :, :, start:], there.buffer[:, :, :, start:] = 100, 100  # what is behind must not count
+                (expected,), (found,) = (
+                    each.forward([Chunk(token_ids, start, place, count, forced=token_ids)])
+                    for each, place in ((exact, here), (decoder, there))
+                )
+                wrong = max(wrong, *(abs(a.logprob - b.logprob) for a, b in zip(found, expected, strict=True)))
+    assert wrong < (1e-4 if dtype == torch.float32 else 0.1)
+    assert cuda is None or cuda.replays - cuda.captures == len(STARTS) * len(COUNTS)
 
 
 @pytest.mark.parametrize("scheme", ["int8"])
