@@ -69,6 +69,7 @@ def sections_of(card: Card, options: argparse.Namespace) -> list[Section]:
         *memory.sections(card, sizes),
         losing.section([*lose, "--dry"] if options.dry else lose),
         variants.section(card, sizes),
+        correctness.split_section(card, sizes),
     ]
     wanted = [number.strip() for number in options.sections.split(",") if number.strip()]
     unknown = set(wanted) - {str(section.number) for section in every}

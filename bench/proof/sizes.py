@@ -68,6 +68,7 @@ class Sizes:
     resident: tuple[int, ...]  # tokens before them
     most_scores: int  # new tokens times visible ones, per head: the reference takes long
     compared_s: float  # seconds of such comparisons, in a random order
+    split_s: float  # seconds of those of split attention, after which no other model is begun
     visible: tuple[int, ...]  # of timed forwards
     new: tuple[int, ...]  # tokens of timed forwards
     prefill: tuple[int, ...]  # tokens of timed prefills
@@ -97,6 +98,7 @@ FULL = Sizes(
     resident=(0, 1, 31, 32, 33, 34, 63, 64, 65, 66, 511, 512, 513, 514, 2047, 2048, 2049),
     most_scores=80_000,
     compared_s=27.0,
+    split_s=10.0,
     visible=(512, 2048, 4096),
     new=(1, 4, 16),
     prefill=(256, 512, 1024, 2048, 4096),
@@ -126,6 +128,7 @@ DRY = Sizes(
     resident=(0, 48),
     most_scores=80_000,
     compared_s=math.inf,
+    split_s=math.inf,
     visible=(64,),
     new=(1, 4),
     prefill=(64,),
