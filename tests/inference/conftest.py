@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from inference.text.tokenization import TextTokenizer, read_tokenizer
+from protocol import garbage
 from tests.inference.simulated_cuda import SimulatedCuda
 from tests.inference.tiny import ROOT, write_checkpoint
 
@@ -44,9 +45,11 @@ def quick_core(monkeypatch: pytest.MonkeyPatch) -> None:
 
     A full collection looks through all that the tests have imported, which takes most of a second.
     """
-    monkeypatch.setattr("inference.server.process.WATCH_EVERY_S", 0.02)  # by name: few tests need the server's packages
+    from inference.server import process  # here, since tests of the GPU run without the packages of the server
+
+    monkeypatch.setattr(process, "WATCH_EVERY_S", 0.02)
     for collection in ("keep_what_is_loaded", "collect_all"):
-        monkeypatch.setattr(f"protocol.garbage.{collection}", lambda: None)
+        monkeypatch.setattr(garbage, collection, lambda: None)
 
 
 @pytest.fixture(scope="session")
