@@ -118,15 +118,14 @@ class _Inputs:
         workspace = KVWorkspace(KVShape(1, call.kv_heads, call.head_dim, dtype), call.visible + 64, device)
         workspace.buffer.copy_(self._resident)
         start = call.visible - call.tokens
-        mask = None
+        mask: Tensor | None = None
         if call.kind == "later":
             mask = causal_lower_right(call.tokens, call.visible)
         elif call.kind == "graph":
             positions = torch.arange(call.visible, device=device)
             hidden = positions > positions[start:, None]
-            mask = torch.zeros(call.tokens, call.visible, dtype=dtype, device=device)
-            mask = mask.masked_fill_(hidden, float("-inf"))
-            mask = mask.repeat(call.group, 1) if call.tokens > 1 else mask
+            scores = torch.zeros(call.tokens, call.visible, dtype=dtype, device=device)
+            mask = scores.masked_fill_(hidden, float("-inf")).repeat(call.group if call.tokens > 1 else 1, 1)
         rows, places = slice(0, call.tokens), slice(start, call.visible)
         return Span(rows, places, call.visible, workspace, mask, call.kind == "first")
 

@@ -74,6 +74,7 @@ class Card:
             before = self.simulated.kernels
             work()
             return [("simulated", self.simulated.kernels - before, 0.0)]
+        from torch._C._autograd import DeviceType
         from torch.profiler import ProfilerActivity, profile
 
         work()
@@ -84,7 +85,7 @@ class Card:
         counts: Counter[str] = Counter()
         spent: Counter[str] = Counter()
         for event in profiler.events() or ():
-            if event.device_type == torch.autograd.DeviceType.CUDA:
+            if event.device_type == DeviceType.CUDA:
                 counts[event.name] += 1
                 spent[event.name] += event.time_range.elapsed_us()
         return [(name, counts[name], us) for name, us in spent.most_common()]

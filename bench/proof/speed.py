@@ -23,6 +23,7 @@ from inference.backends.chunk import Chunk
 from inference.backends.llama.decoder import Decoder
 from inference.backends.llama.graphs import GraphedDecoder
 from inference.backends.llama.weights import DecoderWeights
+from inference.backends.model import Model
 from inference.loading.memory_plan import MemoryDemand, plan_memory
 
 EXPECTED_MS = {  # one token from a graph, behind 512 and behind 4,096 visible ones
@@ -69,7 +70,7 @@ def _decode_model(card: Card, sizes: Sizes, name: str) -> Iterator[Row]:
     bandwidth, rate = card.ceilings(sizes.copied_bytes, sizes.product)
     graphed, weights = graphed_of(card, sizes, name)
     workspace = graphed.new_workspace()
-    ways = {"graph": graphed, "eager": graphed.plain}
+    ways: dict[str, Model] = {"graph": graphed, "eager": graphed.plain}
     for visible, new in product(sizes.visible, sizes.new):
         chunks = [Chunk([7] * new, visible - new, workspace, wanted=new)]
         record_for(graphed, *chunks)
