@@ -92,12 +92,13 @@ test-install: wheels
 test-identity: setup
 	$(BIN)/python bench/identity.py
 
-# The tests of the GPU path on this machine's GPU instead of a simulated one, and a bench; says why where there is none.
-test-gpu: setup
-	@why=$$($(BIN)/python -c 'import torch; print("" if torch.cuda.is_available() else f"torch {torch.__version__} finds no CUDA device")'); \
+# Proves the GPU path on this machine's GPU (docs/gpu-proof.md); says why where there is none. Needs no network: it takes the
+# python of .venv, if there is one, and installs nothing.
+test-gpu: GPU_PYTHON = $(or $(wildcard $(BIN)/python),$(PYTHON))
+test-gpu:
+	@why=$$($(GPU_PYTHON) -c 'import torch; print("" if torch.cuda.is_available() else f"torch {torch.__version__} finds no CUDA device")'); \
 	if [ -n "$$why" ]; then echo "skipped: $$why"; else \
-	MIDFILL_TEST_GPU=1 $(BIN)/python -m pytest tests/inference/backends/test_cuda.py tests/inference/backends/llama/test_graphs.py $(PYTEST_OPTIONS) \
-	&& $(BIN)/python bench/gpu.py; fi
+	$(GPU_PYTHON) -m pytest -c tests/gpu.ini --rootdir=. tests/bench/proof $(PYTEST_OPTIONS) && $(GPU_PYTHON) bench/gpu_proof.py $(PROOF_OPTIONS); fi
 
 # The kernel's stress driver under the address, undefined behaviour and thread sanitizers; needs a C++ compiler.
 test-sanitizers:

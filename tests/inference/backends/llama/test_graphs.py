@@ -232,6 +232,7 @@ def test_every_length_and_group_gives_what_a_cpu_gives(
 
 @pytest.mark.parametrize("scheme", ["int8"])
 def test_replays_with_rounded_weights(cuda: SimulatedCuda | None, scheme: Weights) -> None:
+    pytest.importorskip("torchao")
     model = RandomModel(replace(SMALL, vocabulary=144))
     plain = Decoder(model.architecture, {}, quantized(model.weights, scheme, torch.device("cpu")), POSITIONS)
     weights = quantized(model.weights, scheme, torch.device("cuda", 0))
