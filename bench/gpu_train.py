@@ -43,7 +43,7 @@ MIB = 2**20
 CHECKED_STEPS = 10
 PROFILED_STEP = 15
 SPARED_CORES = 2
-EXAMPLES: dict[str, float] = {
+EXAMPLES: dict[str, Any] = {
     "fim_rate": 0.9,
     "efim_rate": 0.5,
     "spm_rate": 0.2,
@@ -221,7 +221,7 @@ class Run:
         return TrainingOptions(
             shape=shapes[given.shape],
             start=None if base is None else str(base),
-            examples=ExampleOptions(**EXAMPLES),  # type: ignore[arg-type]  # whole numbers are characters
+            examples=ExampleOptions(**EXAMPLES),
             stages=parse_stages(given.stages),
             batch_tokens=given.step_tokens,
             gradient_accumulation_steps=max(1, given.step_tokens // given.micro_tokens),

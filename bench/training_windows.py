@@ -1,4 +1,4 @@
-"""Measures how fast training windows are made, by the seconds of processors that they take.
+"""Measures how fast training windows are made: by a processor's seconds in this process, by the clock in several.
 
     python bench/training_windows.py CORPUS [--window 1024,4096] [--tokens 200000] [--processes 0,2]
 
@@ -9,23 +9,16 @@ bench/gpu_train.py. "first" has what is read and searched once for all windows, 
 from __future__ import annotations
 
 import argparse
-import resource
 import sys
 import time
 from pathlib import Path
 
 from gpu_train import EXAMPLES
 
-from inference.training.examples.shards import WindowMakers, WindowSource
+from inference.training.examples.shards import AHEAD, WindowMakers, WindowSource
 from inference.training.options import ExampleOptions
 
 SHARD_TOKENS = 32_768
-
-
-def seconds_of_processors() -> float:
-    """What this process and those that it has waited for have used."""
-    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-    return sum(one.ru_utime + one.ru_stime for one in used)
 
 
 def in_this_process(source: WindowSource, length: int, tokens: int) -> tuple[float, float]:
@@ -40,15 +33,16 @@ def in_this_process(source: WindowSource, length: int, tokens: int) -> tuple[flo
     return speeds[0], speeds[1]
 
 
-def in_processes(source: WindowSource, length: int, tokens: int, processes: int) -> tuple[float, float]:
-    """Tokens a second of processors, with the start of the processes, and tokens a second of the clock."""
-    began, clock = seconds_of_processors(), time.monotonic()
+def in_processes(source: WindowSource, length: int, tokens: int, processes: int) -> float:
+    """Tokens a second of the clock, once all processes have begun and the shards that they made ahead are used up."""
     with WindowMakers(source, processes) as makers:
         size = SHARD_TOKENS // length
         sequence = makers.sequence(length, 0, size, size)
-        made = sum(next(sequence).ids.size for _ in range(tokens // SHARD_TOKENS))
-        wall = time.monotonic() - clock
-    return made / (seconds_of_processors() - began), made / wall
+        for _ in range(AHEAD * processes):
+            next(sequence)
+        began = time.monotonic()
+        made = sum(next(sequence).ids.size for _ in range(max(1, tokens // SHARD_TOKENS)))
+        return made / (time.monotonic() - began)
 
 
 def main() -> None:
@@ -64,9 +58,8 @@ def main() -> None:
         first, later = in_this_process(source, length, given.tokens)
         sys.stdout.write(f"windows of {length}: first {first:,.0f}, later {later:,.0f} tokens per second of a core\n")
         for processes in filter(None, map(int, given.processes.split(","))):
-            speed, wall = in_processes(source, length, given.tokens, processes)
-            told = f"{speed:,.0f} tokens per second of a core, {wall:,.0f} by the clock"
-            sys.stdout.write(f"windows of {length}, {processes} processes: {told}\n")
+            speed = in_processes(source, length, given.tokens, processes)
+            sys.stdout.write(f"windows of {length}, {processes} processes: {speed:,.0f} tokens per second\n")
 
 
 if __name__ == "__main__":

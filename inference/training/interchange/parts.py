@@ -104,7 +104,7 @@ def pack(source: Path, target: Path, part_bytes: int = PART_BYTES) -> Index:
                 blocks = _compressed(content[start : start + size], width, pool)
                 regions.append(Region(size, width, tuple(_written(blocks, parts))))
                 start += size
-            digest = hashlib.sha256(content).hexdigest()
+            digest = hashlib.sha256(content.data).hexdigest()
             files.append(PackedFile(path.relative_to(source).as_posix(), len(content), digest, tuple(regions)))
     index = Index(1, tuple(parts.written), tuple(files))
     partial = target / f".{INDEX}"
@@ -161,8 +161,8 @@ def unpack(source: Path, target: Path) -> Index:
             with partial.open("wb") as output:
                 for region in file.regions:
                     content = _restored(region, stream, pool, f"{source}: {file.path}")
-                    digest.update(content)
-                    output.write(content)
+                    digest.update(content.data)
+                    output.write(content.data)
             if digest.hexdigest() != file.sha256:
                 partial.unlink()
                 raise TransferError(f"{source}: the content of {file.path} is damaged")

@@ -142,7 +142,7 @@ def _input_of(layer: nn.Module, model: nn.Module, window: Window) -> _LayerInput
 
     hook = layer.register_forward_pre_hook(catch, with_kwargs=True)
     try:
-        batch = Batch.of(Window(*(field[None] for field in window)))
+        batch = Batch.of(Window._make(field[None] for field in window))
         model(input_ids=batch.ids, position_ids=batch.positions, use_cache=False)
     except _Caught as caught:
         return caught.given

@@ -73,4 +73,5 @@ class Batch(NamedTuple):
         """The batch on a device; copies to a GPU overlap with what it computes."""
         pinned = device.type == "cuda"
         tensors = [tensor.pin_memory() if pinned else tensor for tensor in self if isinstance(tensor, Tensor)]
-        return self._make((*(tensor.to(device, non_blocking=pinned) for tensor in tensors), self.learned))
+        moved = [tensor.to(device, non_blocking=pinned) for tensor in tensors]
+        return type(self)._make((*moved, self.learned))

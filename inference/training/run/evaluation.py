@@ -143,7 +143,7 @@ def pack(
     for first in range(0, len(windows), shape.windows):
         own = windows[first : first + shape.windows]
         rows = shape.windows if full else len(own)
-        window = Window(*(np.zeros((rows, tokens), kind) for kind in (np.uint32, np.bool_, np.bool_)))
+        window = Window._make(np.zeros((rows, tokens), kind) for kind in (np.uint32, np.bool_, np.bool_))
         for row, indices in enumerate(own):
             place = 0
             for index in indices:
@@ -171,7 +171,7 @@ def predict(model: torch.nn.Module, packed: Packed, *, compiled: bool = False) -
     found = [token_losses(model, batch.to(device), compiled=compiled) for batch in packed.batches]
     if not found:
         return
-    parts = (torch.split(torch.cat(each).cpu(), packed.counts) for each in zip(*found, strict=True))
+    parts = (torch.split(torch.cat(each).cpu(), list(packed.counts)) for each in zip(*found, strict=True))
     by_index = dict(zip(packed.order, zip(*parts, strict=True), strict=True))
     yield from (by_index[index] for index in range(len(packed.order)))
 

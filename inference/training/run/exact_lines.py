@@ -39,7 +39,7 @@ class ExactLines:
 
 def _share_exact(model: torch.nn.Module, packed: Packed) -> float:
     wanted = torch.cat([batch.targets[: batch.learned] for batch in packed.batches] or [torch.zeros(0)])
-    by_place = torch.split(wanted, packed.counts)
+    by_place = torch.split(wanted, list(packed.counts))
     by_index = dict(zip(packed.order, by_place, strict=True))
     predicted = enumerate(predict(model, packed, compiled=True))
     return sum(likeliest.equal(by_index[index]) for index, (_, likeliest) in predicted) / max(1, len(by_index))

@@ -1,7 +1,7 @@
 """Owns the model under training: its construction, its loss, and attention within the examples of a window."""
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -23,15 +23,16 @@ from inference.training.options import ModelSize
 from inference.training.run.batches import NO_TARGET, Batch
 
 try:
-    from torch.nn.attention.varlen import varlen_attn
+    from torch.nn.attention import varlen
 except ImportError:  # torch 2.9 and older
-    varlen_attn = None  # type: ignore[assignment]
+    varlen = None  # type: ignore[assignment]
 
 WITHIN_EXAMPLES = "midfill_within_examples"
 BLOCKED_UP_TO = 1024
 BLOCK = 128
 # Their logits are the output layer's, as those of some other models are not.
 _Plain = LlamaForCausalLM | MistralForCausalLM | Qwen2ForCausalLM | Qwen3ForCausalLM
+varlen_attn: Callable[..., Any] | None = getattr(varlen, "varlen_attn", None)
 # Newer versions of torch want to be told that there are fewer heads of keys than of queries.
 _GROUPED: dict[str, Any] = (
     {"enable_gqa": True} if varlen_attn and "enable_gqa" in inspect.signature(varlen_attn).parameters else {}
@@ -110,13 +111,16 @@ def token_losses(model: nn.Module, batch: Batch, *, compiled: bool = False) -> t
     """
     base = without_adapters(model)
     with torch.compiler.set_stance("default" if compiled else "force_eager"):
-        is_plain = isinstance(base, _Plain)
-        states = _hidden(base, batch) if is_plain else _logits(model, batch)
+        head: nn.Module
+        if isinstance(base, _Plain):
+            states, head = _hidden(base, batch), base.lm_head
+        else:
+            states, head = _logits(model, batch), nn.Identity()
         losses: list[Tensor] = []
         likeliest: list[Tensor] = []
         size = part_tokens(states.device)
         for part, targets in zip(torch.split(states, size), torch.split(batch.targets, size), strict=True):
-            logits = base.lm_head(part) if is_plain else part
+            logits = head(part)
             losses.append(functional.cross_entropy(logits.float(), targets, reduction="none").detach())
             likeliest.append(logits.argmax(-1))
     if not losses:
@@ -168,7 +172,8 @@ def _hidden(base: _Plain, batch: Batch) -> Tensor:
     found = base.model(
         input_ids=batch.ids, position_ids=batch.positions, cu_seq_lens_q=batch.bounds, use_cache=False
     ).last_hidden_state
-    return found.flatten(0, 1).index_select(0, batch.places)
+    chosen: Tensor = found.flatten(0, 1).index_select(0, batch.places)
+    return chosen
 
 
 def _attention(
@@ -185,11 +190,11 @@ def _attention(
 ) -> tuple[Tensor, None]:
     # query: [B, H, T, D]; key, value: [B, KV, T, D]; position_ids: [B, T]; cu_seq_lens_q: [N + 1] -> [B, T, H, D]
     batch, length = query.shape[0], query.shape[2]
-    if cu_seq_lens_q is not None and takes_variable_lengths(query):
+    if cu_seq_lens_q is not None and varlen_attn is not None and takes_variable_lengths(query):
         tokens = [each.transpose(1, 2).flatten(0, 1) for each in (query, key, value)]
         bounds = (cu_seq_lens_q, cu_seq_lens_q, length, length)
         attended = varlen_attn(*tokens, *bounds, scale=scaling, window_size=(-1, 0), **_GROUPED)
-        return attended.unflatten(0, (batch, length)), None  # type: ignore[union-attr]
+        return attended.unflatten(0, (batch, length)), None
     if query.device.type == "cpu" and length <= BLOCKED_UP_TO:
         first = torch.arange(length) - position_ids
         return blocked_attention(query * scaling, key, value, first).transpose(1, 2).contiguous(), None
@@ -210,8 +215,7 @@ def takes_variable_lengths(query: Tensor) -> bool:
     It is Flash Attention's: on NVIDIA's GPUs since Ampere, in 16 bits.
     """
     return (
-        varlen_attn is not None
-        and query.device.type == "cuda"
+        query.device.type == "cuda"
         and query.dtype in (torch.bfloat16, torch.float16)
         and torch.version.hip is None
         and torch.cuda.get_device_capability(query.device) >= (8, 0)
@@ -226,13 +230,16 @@ def attention_by_example(query: Tensor, key: Tensor, value: Tensor, bounds: Tens
     """
     lengths = [length for length in bounds.diff().tolist() if length]
     attended: list[Tensor] = []
-    for parts in zip(*(_by_heads(each, lengths) for each in (query, key, value)), strict=True):
-        one = functional.scaled_dot_product_attention(*parts, is_causal=True, scale=scaling, enable_gqa=True)
+    split = (_by_heads(each, lengths) for each in (query, key, value))
+    for queries, keys, values in zip(*split, strict=True):
+        one = functional.scaled_dot_product_attention(
+            queries, keys, values, is_causal=True, scale=scaling, enable_gqa=True
+        )
         attended.append(one[0].transpose(0, 1))
     return torch.cat(attended)
 
 
-def _by_heads(tokens: Tensor, lengths: Sequence[int]) -> Sequence[Tensor]:
+def _by_heads(tokens: Tensor, lengths: list[int]) -> list[Tensor]:
     """Each example's part of [T, H, D] as [1, H, length, D]."""
     return [part.transpose(0, 1)[None] for part in torch.split(tokens, lengths)]
 

@@ -286,7 +286,7 @@ class Trainer:
         loss_sum = torch.zeros((), device=self._processes.device)
         size = -(-len(windows.ids) // self._parts)
         for start in range(0, len(windows.ids), size):
-            loss = self._loss(Window(*(field[start : start + size] for field in windows))) / learned
+            loss = self._loss(Window._make(field[start : start + size] for field in windows)) / learned
             self._processes.scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
             self.trained.take_gradients()
             loss_sum += loss.detach()
@@ -322,7 +322,7 @@ class Trainer:
 
 
 def _stacked(windows: list[Window]) -> Window:
-    return Window(*map(np.stack, zip(*windows, strict=True)))
+    return Window._make(map(np.stack, zip(*windows, strict=True)))
 
 
 def _share(windows: int, processes: int) -> int:

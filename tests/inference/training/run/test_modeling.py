@@ -11,6 +11,14 @@ import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn import functional
+from transformers import (
+    AutoModelForCausalLM,
+    GPT2Config,
+    LlamaConfig,
+    MistralConfig,
+    PretrainedConfig,
+    Qwen2Config,
+)
 
 from inference.training.corpus.vocabulary import Vocabulary
 from inference.training.examples.windows import Window
@@ -21,6 +29,7 @@ from inference.training.run.modeling import (
     blocked_attention,
     build_model,
     compile_layers,
+    keeps_examples_apart,
     token_loss,
     token_losses,
     uncompile_layers,
@@ -225,3 +234,22 @@ def test_torchs_kernel_for_several_lengths_takes_what_it_is_given() -> None:
         arguments = (query, key, key, bounds, bounds, 128, 128)
         found = modeling.varlen_attn(*arguments, scale=0.125, window_size=(-1, 0), **modeling._GROUPED)
     assert found.shape == query.shape
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "apart"),
+    [
+        (LlamaConfig, {}, True),
+        (Qwen2Config, {"use_sliding_window": False}, True),
+        (MistralConfig, {"sliding_window": 64}, False),
+        (GPT2Config, {}, False),
+    ],
+)
+def test_models_with_windows_or_logits_of_their_own_keep_their_attention(
+    kind: type[PretrainedConfig], options: dict[str, Any], apart: bool
+) -> None:
+    shape = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 1, "num_attention_heads": 2}
+    shape |= {"num_key_value_heads": 1} if kind is not GPT2Config else {}
+    model = AutoModelForCausalLM.from_config(kind(vocab_size=50, **shape, **options))
+    use_attention_within_examples(model)
+    assert keeps_examples_apart(model) is apart
