@@ -9,20 +9,37 @@ from dataclasses import dataclass
 from lsp_server.filters.cut_texts import is_within_token
 from protocol.messages import Alternative, Completion, TokenLogprob
 
+SHORT = 5
+"""Characters of a suggestion that hardly pays for the look at it, white space at both ends left out."""
+
+_LEAST_OF_SHORT, _LEAST_OF_LONG = 0.6, 0.1  # probability of a whole suggestion that is worth an interruption
+
 LEAST_PROBABILITY = 0.02
 """The core stops decoding a text that is less probable than this: its end is hardly ever worth showing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Likely:
-    """A beginning of a completion, and the mean probability of its tokens (geometric), in percent, if known.
+    """A beginning of a completion, and how likely it is, if known.
 
-    `is_cut` says that the model would have gone on.
+    Attributes:
+        percent: the mean probability of its tokens (geometric).
+        is_cut: whether the model would have gone on.
+        probability: of all its tokens, as a share.
     """
 
     text: str
     percent: float | None
     is_cut: bool = False
+    probability: float | None = None
+
+    def interrupts(self, shown: str) -> bool:
+        """Whether what is shown of it is worth an interruption: a few characters only if they are nearly certain."""
+        return self.probability is None or self.probability >= _least(shown)
+
+
+def _least(text: str) -> float:
+    return _LEAST_OF_SHORT if len(text.strip()) <= SHORT else _LEAST_OF_LONG
 
 
 def whole(completion: Completion) -> Likely:
@@ -52,18 +69,18 @@ def likely_part(completion: Completion) -> Likely:
     """The completion's beginning with the highest expected number of characters that are right.
 
     This is the number of its characters times its probability, the product of its tokens'. White space counts as one
-    character: editors indent by themselves. The first line ends where a token ends outside of a word; a block ends with
-    a line. If the tokens' probabilities are not known, it is all of the completion.
+    character: editors indent by themselves. The first line ends where a token ends outside of a word or number; a block
+    ends with a line. If the tokens' probabilities are not known, it is all of the completion.
     """
     best, most = whole(completion), 0.0
     if best.percent is None:
         return best
-    text = best.text
+    text, is_cut = best.text, best.is_cut
     for end in _ends(completion.tokens, text):
-        expected = end.characters * math.exp(end.logprob)
-        if expected >= most and end.characters:
-            is_cut = best.is_cut or end.place < len(text)
-            best, most = Likely(text[: end.place], 100 * math.exp(end.logprob / end.tokens), is_cut), expected
+        probability = math.exp(end.logprob)
+        if (expected := end.characters * probability) >= most and end.characters:
+            percent, ends_early = 100 * math.exp(end.logprob / end.tokens), is_cut or end.place < len(text)
+            best, most = Likely(text[: end.place], percent, ends_early, probability), expected
     return best
 
 

@@ -284,17 +284,18 @@ class EditingSession:
         shorten = likely_part if self.settings.shorten_unlikely and not query.invoked else whole
         likely = shorten(completion)
         percent, limit = likely.percent, self.settings.hold_back_percent
-        held = not query.invoked and percent is not None and percent < limit
+        unlikely = not query.invoked and percent is not None and percent < limit
         ending = query.ending(opened.document)
         shown: dict[str, Insertion] = {}
         suggestions: list[Suggestion] = []
         texts = [(likely.text, likely.is_cut)]
         texts += [(without_cut_end(other), other.finish_reason == "length") for other in completion.alternatives]
-        fault = ""
+        fault, held = "", False
         for text, is_cut in texts:
             worth = worth_showing(text, place, is_cut=is_cut)
             fit = fitted(worth.insertion.text, place, is_cut=is_cut)
             insertion, fault = fit.insertion, fault or worth.fault or fit.fault
+            held = unlikely or (not query.invoked and limit > 0 and not likely.interrupts(insertion.text))
             if not insertion.text or insertion.text in shown:
                 continue
             shown[insertion.text] = query.item(insertion)
@@ -305,8 +306,10 @@ class EditingSession:
         opened.suggestions = tuple(suggestions)
         if not shown:
             opened.outcome = reasons.nothing_left(f"it {fault}.") if likely.text.strip() else reasons.NOTHING_PREDICTED
-        elif held and percent is not None:
+        elif unlikely and percent is not None:
             opened.outcome = reasons.unlikely(percent, limit, opened.document.uri)
+        elif held:
+            opened.outcome = reasons.too_little(opened.document.uri)
         return () if held else tuple(shown.values())
 
     async def _ahead(self, opened: OpenDocument, cursor: Position, *, typing: bool = False) -> None:

@@ -8,6 +8,7 @@ from lsp_server.editing.brackets import is_auto_closed
 from lsp_server.editing.documents import Document, Edit, Position
 from lsp_server.editing.spans import moved
 from lsp_server.filters.cursor_context import Insertion, context_at
+from lsp_server.filters.likely import SHORT
 from lsp_server.filters.order import fitted
 
 
@@ -40,7 +41,7 @@ def rest_of(suggestion: Suggestion, document: Document, cursor: Position) -> Ins
     """The rest of the suggestion at the cursor; None if the user typed something else, or all of it.
 
     If the editor auto-closed brackets behind the cursor, the fit filters run again. Otherwise the rest is exactly
-    the rest of the text shown before.
+    the rest of the text shown before. Of a suggestion that was held back no short rest is shown.
     """
     if not suggestion.start <= cursor <= suggestion.end:
         return None
@@ -55,5 +56,7 @@ def rest_of(suggestion: Suggestion, document: Document, cursor: Position) -> Ins
         context = context_at(document, cursor, hidden=gap + suggestion.hidden)
         insertion = fitted(suggestion.text[len(said) :], context, is_cut=suggestion.is_cut).insertion
     else:
+        return None
+    if suggestion.held and len(insertion.text.strip()) <= SHORT:
         return None
     return insertion if insertion.text.strip() else None

@@ -184,6 +184,12 @@ def unlikely(percent: float, limit: int, uri: str) -> Reason:
     return Reason("unlikely", "unlikely", said, (Action("Show it", SUGGEST_NOW_COMMAND, (uri,)),), lasts=False)
 
 
+def too_little(uri: str) -> Reason:
+    """The suggestion is short, or its end so unlikely, that it is not worth an interruption."""
+    said = "The model is sure of too little to interrupt for: of a few characters, or of none."
+    return Reason("unlikely", "unsure", said, (Action("Show it", SUGGEST_NOW_COMMAND, (uri,)),), lasts=False)
+
+
 def rivals(names: Sequence[str]) -> Reason | None:
     """Other extensions suggest in this editor too, and the editor may show theirs; None without any."""
     if not names:

@@ -6,7 +6,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from midfill.replay.results import SHORT, ReplayResult, Savings, StrategyResult, strategy_summary
+from lsp_server.filters.likely import SHORT
+from midfill.replay.results import ReplayResult, Savings, StrategyResult, strategy_summary
 from protocol.heat import SLACK_TOKENS
 
 _SHOWN_ERRORS = 5

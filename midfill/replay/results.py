@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from lsp_server.filters.likely import SHORT
 from midfill.replay.faults import KINDS
 from midfill.replay.trace import Step
 from protocol.heat import Heat
@@ -29,10 +30,6 @@ class Record:
     heat: Heat
     suggestion: str
     store_bytes: tuple[int, ...] = ()  # per tier, after the request
-
-
-SHORT = 5
-"""A suggestion of so few characters hardly pays for the look at it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -62,7 +62,7 @@ async def test_what_the_settings_switch_off(
     ("answer", "kind", "said"),
     [
         ("", "nothing", "predicts that nothing is to be added"),
-        (" = 1", "filtered", "which midfill does not show: it repeats the text around the cursor"),
+        (" = 1", "filtered", "which midfill does not show: it says what stands behind the cursor"),
     ],
 )
 async def test_what_is_left_of_the_models_answer(

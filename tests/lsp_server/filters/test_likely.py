@@ -41,7 +41,7 @@ def test_kept_is_the_part_with_the_most_expected_characters(tokens: list[tuple[s
 
 def test_percent_is_the_mean_of_the_kept_tokens() -> None:
     found = completion(("return", 0.8), (" ", 0.2), ("x", 0.01), mean=-3.0)
-    assert likely_part(found) == Likely("return", pytest.approx(80), is_cut=True)
+    assert likely_part(found) == Likely("return", pytest.approx(80), is_cut=True, probability=pytest.approx(0.8))
     assert whole(found) == Likely(found.text, pytest.approx(100 * math.exp(-3)))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -109,7 +110,7 @@ async def test_the_request_says_where_and_how(core: StubCore, session: EditingSe
     assert await session.suggest(document, Query(Position(1, 4))) == (Insertion("1"),)
     (request,) = core.requests
     assert (request.session, request.max_tokens, request.reuse, request.alternatives) == ("me/file:///a", 9, False, 0)
-    assert request.stop == StopRule(indent=4, closers=(")", "]", "}", "</", "/>"))
+    assert request.stop == StopRule(indent=4, closers=(")", "]", "}", "</", "/>"), tab_columns=8)
 
 
 async def test_the_rules_are_looked_at_while_the_core_is_at_work(
@@ -361,12 +362,30 @@ def answering(core: StubCore, text: str, *alternatives: str, mean_logprob: float
 
 
 async def test_what_is_unlikely_is_held_back_until_it_is_typed(core: StubCore, session: EditingSession) -> None:
-    answering(core, "value", mean_logprob=-3.0)
+    answering(core, "value or 0", mean_logprob=-3.0)
     document = opened(session, "x = ")
     assert await session.suggest(document, Query(Position(0, 4))) == ()
     document.apply(Edit(Position(0, 4), Position(0, 4), "v"))
-    assert await session.suggest(document, Query(Position(0, 5))) == (Insertion("alue"),)
+    assert await session.suggest(document, Query(Position(0, 5))) == (Insertion("alue or 0"),)
     assert len(core.requests) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "probability", "shown"),
+    [("value", 0.5, False), ("value", 0.7, True), ("self.value", 0.05, False), ("self.value", 0.2, True)],
+)
+async def test_a_few_characters_interrupt_only_if_they_are_likely(
+    core: StubCore, session: EditingSession, text: str, probability: float, *, shown: bool
+) -> None:
+    tokens = (TokenLogprob(text, math.log(probability)),)
+    core.give(replace(completion(text), mean_logprob=math.log(max(0.3, probability)), tokens=tokens))
+    document = opened(session, "x = ")
+    expected = (Insertion(text),)
+    session.documents.configure(Settings(hold_back_percent=1))
+    assert await session.suggest(document, Query(Position(0, 4))) == (expected if shown else ())
+    reason = session.explainer.reason(document)
+    assert (reason is None) if shown else (reason is not None and reason.text == "unsure")
+    assert await session.suggest(document, Query(Position(0, 4), invoked=True)) == expected
 
 
 @pytest.mark.parametrize(
@@ -630,7 +649,7 @@ async def test_an_answer_is_not_shown_if_the_rules_exclude_the_document_meanwhil
         verdicts = document.surroundings.verdicts
         later = time.monotonic() + 3
         verdicts._now = lambda: later
-        verdicts._rules._ignored._load._now = verdicts._now  # type: ignore[attr-defined]
+        verdicts._rules._ignored._now = verdicts._now
         await verdicts.look([document.document.uri])
         return completion("1")
 

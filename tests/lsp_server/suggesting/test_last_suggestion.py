@@ -89,10 +89,12 @@ def test_what_replaces_closers_goes_on_replacing_them() -> None:
 
 def test_what_was_held_back_is_shown_once_it_is_typed() -> None:
     mirror = document("x = ")
-    suggestion: Suggestion | None = suggestion_at(Position(0, 4), "yes", held=True)
+    suggestion: Suggestion | None = suggestion_at(Position(0, 4), "yes or no", held=True)
     assert rest(suggestion, mirror, Position(0, 4)) == ""
     suggestion = edit(mirror, suggestion, (0, 4), (0, 4), "y")
-    assert rest(suggestion, mirror, Position(0, 5)) == "es"
+    assert rest(suggestion, mirror, Position(0, 5)) == "es or no"
+    suggestion = edit(mirror, suggestion, (0, 5), (0, 5), "es o")
+    assert rest(suggestion, mirror, Position(0, 9)) == ""  # too little
 
 
 @given(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 3), st.text("ab(\n", max_size=3)), max_size=8))
