@@ -9,9 +9,12 @@ OPENER_OF = {closer: opener for opener, closer in CLOSER_OF.items()}
 QUOTES = "\"'`"
 CLOSING = frozenset(")]}" + QUOTES)
 _TRIPLE_QUOTES = frozenset(quote * 3 for quote in QUOTES)
+_TRIPLE_QUOTE = re.compile("|".join(sorted(_TRIPLE_QUOTES)))
 _BRACKET = re.compile(r"[()\[\]{}]")
 _APOSTROPHE = re.compile(r"(?<=\w)'(?=\w)")
 _ESCAPED = re.compile(r"\\.")
+_MAYBE_INTERPOLATION = re.compile(r"(\$|#(?=\{))?([({])|[)}]")
+_DEEPEST = 3  # interpolations in one another
 
 
 def open_brackets(text: str) -> list[str]:
@@ -43,6 +46,7 @@ def auto_closed_length(before: str, after: str) -> int:
     wanted = open_brackets(before)
     line = _APOSTROPHE.sub("", before[before.rfind("\n") + 1 :])
     heads = [line, _ESCAPED.sub("", line)]  # in a string, an escaped quote may open one of the text that it holds
+    heads += [_TRIPLE_QUOTE.sub("", line), *_interpolated(line)]
     length = 0
     for index, character in enumerate(after):
         if character.isspace():
@@ -56,6 +60,17 @@ def auto_closed_length(before: str, after: str) -> int:
             break
         length = index + 1
     return length
+
+
+def _interpolated(line: str) -> list[str]:
+    """What stands in each of the last `${`, `#{` and `$(` that are open: code in a string may use the same quotes."""
+    opened: list[re.Match[str]] = []
+    for found in _MAYBE_INTERPOLATION.finditer(line):
+        if found.group(2):
+            opened.append(found)
+        elif opened:
+            opened.pop()
+    return [line[found.end() :] for found in opened if found.group(1)][-_DEEPEST:]
 
 
 def is_auto_closed(before: str, gap: str) -> bool:

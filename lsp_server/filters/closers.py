@@ -19,9 +19,9 @@ def close_hidden(insertion: Insertion, context: CursorContext) -> Insertion:
     A text that reaches a hidden closer of a line below ends before it.
     """
     wanted = [found.group() for found in _HIDDEN.finditer(context.hidden)]
-    closed = _closed(insertion.text, wanted, has_escapes=True)
+    closed = _closed(insertion.text, wanted, context.before, has_escapes=True)
     if len(closed) < len(wanted) and not insertion.is_cut:  # a backslash may escape nothing
-        closed = max(closed, _closed(insertion.text, wanted, has_escapes=False), key=len)
+        closed = max(closed, _closed(insertion.text, wanted, context.before, has_escapes=False), key=len)
     here = [found.end() for found in _HIDDEN.finditer(context.hidden_here)]
     if len(closed) > len(here):
         insertion = insertion.with_text(insertion.text[: closed[len(here)]].rstrip())
@@ -29,20 +29,25 @@ def close_hidden(insertion: Insertion, context: CursorContext) -> Insertion:
     return replace(insertion, replaced=replaced)
 
 
-def _closed(text: str, wanted: list[str], *, has_escapes: bool) -> list[int]:
-    """Where `text` has, in order, the wanted closers, as far as it has them."""
+def _closed(text: str, wanted: list[str], before: str, *, has_escapes: bool) -> list[int]:
+    """Where `text`, which follows `before`, has, in order, the wanted closers, as far as it has them."""
     closed: list[int] = []
     opened: list[str] = []  # closers of the text's own openers, innermost last
     index = 0
     while index < len(text) and len(closed) < len(wanted):
         character, want = text[index], wanted[len(closed)]
         if want[0] in QUOTES:
-            # The cursor stands in a string. An even number of quotes ends in another one, which the document closes.
+            # The cursor stands in a string. A quote that closes nothing wanted, on its line nor in all of the text,
+            # begins another string, which the document closes; one may hold others, with the same quotes, in `${}`.
             quotes = _quotes(text[index:], want, has_escapes=has_escapes)
-            if len(quotes) % 2 == 0:
+            in_line = _quotes(text[index:].split("\n", 1)[0], want, has_escapes=has_escapes)
+            is_open = not (len(quotes) % 2 or len(in_line) % 2) and wanted[len(closed) :].count(want) % 2
+            is_triple = not index and before.endswith(want) and text.startswith(2 * want)  # with the one before it
+            if not is_triple and (is_open or not quotes):
                 break
-            closed.append(index + quotes[0])
-            index += quotes[0] + len(want)
+            first = 0 if is_triple else quotes[0]
+            closed.append(index + first)
+            index += first + len(want) * (1 + is_triple)
             continue
         if character == "\\" and has_escapes:
             index += 2

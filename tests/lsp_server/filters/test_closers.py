@@ -38,6 +38,14 @@ LANGUAGES = ("python", "ruby", "vue", "sql", "shellscript", "markdown", "latex",
         ("f(║)", "')'", "f(⟦')'⟧)"),
         ('f("║")', 'a" + "b', 'f("⟦a" + "b⟧")'),
         ("f('║')", "/', (a, b) => {", "f('⟦/', (a, b) => {⟧)"),
+        # a string in a string, with the same quotes
+        ("s = `${p ? `║`}`;", "(${p})` : 'no'}`", "s = `${p ? `⟦(${p})` : 'no'⟧}`;"),
+        ('echo "$(f "║")"', '$0") [-n]" >&2', 'echo "$(f "⟦$0") [-n]" >&2⟧'),
+        # the first or the last two of three quotes
+        ('    "║"', '""Do.', '    "⟦""Do.⟧'),
+        ('    """Do."║"', '""', '    """Do."⟦"⟧"'),
+        ('f("║")', '""a""")', 'f("⟦""a""⟧")'),
+        ("`║`", "``sh", "`⟦``sh⟧"),
         # where the text goes on behind a closer, it replaces the document's
         ("def f(║)", "a, b):", "def f(⟦a, b):⟧"),
         ("f(g(║))", "a), b)", "f(g(⟦a), b⟧)"),
@@ -85,6 +93,12 @@ def test_what_the_editor_closed_on_a_line_below(language: str) -> None:
     where = replace(place("f(\n    ║\n)\n", language), hidden="\n)")
     assert fitted("a)", where).insertion == Insertion("a")
     assert fitted("g(a)", where).insertion == Insertion("g(a)")
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_quotes_of_the_lines_below_do_not_open_the_string_of_the_cursors_line(language: str) -> None:
+    text = "pip`:\n\n```sh"
+    assert fitted(text, place("see `║`", language)).insertion == Insertion(text, replaced=1)
 
 
 @given(st.lists(st.sampled_from(["a", " ", "(b)", "[c]", "{d}", "'e'", ', "f"']), min_size=1, max_size=8), st.data())
