@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import cache
 
 _CLOSERS = (")", "]", "}", "</", "/>")  # of every language, since its strings may hold text of others
+_LABELS = ("case", "default", "public:", "private:", "protected:")  # of braces; many styles do not indent them
 _END_WORDS = ("end", "fi", "done", "esac")  # the same, but where a block ends with its last deeper line
 
 
@@ -19,6 +20,7 @@ class Language:
         closers: what the last line of a block begins with, besides brackets and tags.
         openers: the words that one of `closers` closes, as a regular expression; empty for tags.
         joining: what a line may begin with that is as deep as the header above it and belongs to its block.
+        labels: the same, but one of them is no header of another.
         depthless: what a line begins with whose depth means nothing.
         balanced: whether each bracket outside of comments and literals has its partner.
         ends_by_depth: whether a block ends with its last deeper line.
@@ -31,6 +33,7 @@ class Language:
     closers: tuple[str, ...] = ()
     openers: str = ""
     joining: tuple[str, ...] = ()
+    labels: tuple[str, ...] = ()
     depthless: tuple[str, ...] = ()
     balanced: bool = False
     ends_by_depth: bool = False
@@ -66,13 +69,13 @@ def _by_file() -> dict[str, str]:
 def _braces(language_id: str, files: str, lexer: str = "", *closers: str, depthless: str = "") -> Language:
     """A language whose blocks are in braces, which may stand on lines of their own."""
     name, every = lexer or language_id, tuple(depthless)
-    return Language(language_id, tuple(files.split()), name, closers, "", ("{",), every, balanced=True)
+    return Language(language_id, tuple(files.split()), name, closers, "", ("{",), _LABELS, every, balanced=True)
 
 
-def _words(language_id: str, files: str, closers: str, openers: str, lexer: str = "") -> Language:
+def _words(language_id: str, files: str, closers: str, openers: str, lexer: str = "", *labels: str) -> Language:
     """A language whose blocks end with words."""
-    pattern = rf"\b(?:{openers})\b"
-    return Language(language_id, tuple(files.split()), lexer or language_id, tuple(closers.split()), pattern)
+    name, pattern = lexer or language_id, rf"\b(?:{openers})\b"
+    return Language(language_id, tuple(files.split()), name, tuple(closers.split()), pattern, labels=labels)
 
 
 def _markup(language_id: str, files: str, lexer: str = "") -> Language:
@@ -114,9 +117,17 @@ _LANGUAGES = (
     _braces("terraform", ".tf .tfvars"),
     Language("graphql", (".graphql", ".gql"), "graphql"),
     _words(
-        "ruby", ".rb .rake .gemspec Gemfile Rakefile", "end", "class|module|def|if|unless|case|while|until|begin|do"
+        "ruby",
+        ".rb .rake .gemspec Gemfile Rakefile",
+        "end",
+        "class|module|def|if|unless|case|while|until|begin|do",
+        "ruby",
+        "when",
+        "in",
     ),
-    _words("crystal", ".cr", "end", "class|module|struct|def|macro|if|unless|case|while|until|begin|do"),
+    _words(
+        "crystal", ".cr", "end", "class|module|struct|def|macro|if|unless|case|while|until|begin|do", "", "when", "in"
+    ),
     _words("elixir", ".ex .exs", "end", "do|fn"),
     _words("lua", ".lua", "end until", "function|then|do|repeat"),
     _words("julia", ".jl", "end", "function|struct|module|if|for|while|let|begin|do|try|macro|quote"),
@@ -133,7 +144,7 @@ _LANGUAGES = (
     _words("pascal", ".pas", "end", "begin|case|record|try", "pascal"),
     _words("vb", ".vb", "End", "If|Sub|Function|Class|Module", "vb.net"),
     _words("fortran-modern", ".f90 .f95", "end", "program|module|subroutine|function|do|if", "fortran"),
-    Language("latex", (".tex", ".sty", ".cls"), "", ("\\end{",)),
+    Language("latex", (".tex", ".sty", ".cls"), "", ("\\end{",), labels=("\\item",)),
     _markup("html", ".html .htm .xhtml", "html"),
     _markup("vue", ".vue", "vue"),
     _markup("svelte", ".svelte"),

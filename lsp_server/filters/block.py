@@ -29,10 +29,17 @@ def stop_rule(context: CursorContext) -> StopRule:
         indent=depth if is_blank else depth + 1,
         one_line=not is_blank and not context.before.rstrip().endswith(_OPENERS),
         closers=known.all_closers if _lacks_closer(context, depth) else (),
-        joining=() if is_blank else known.joining,
+        joining=() if is_blank else _joining(context),
         depthless=known.depthless,
         tab_columns=context.tab_columns,
     )
+
+
+def _joining(context: CursorContext) -> tuple[str, ...]:
+    """What continues the block of the cursor's line though it is no deeper; a label ends that of another one."""
+    known = context.language
+    is_label = context.before.lstrip().startswith(known.labels)
+    return known.joining if is_label else known.joining + known.labels
 
 
 def _lacks_closer(context: CursorContext, depth: int) -> bool:

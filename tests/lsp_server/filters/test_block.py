@@ -61,7 +61,7 @@ def test_the_rule_has_closers_where_the_document_lacks_one(language: str, marked
 
 
 def test_what_joins_a_block_is_its_languages() -> None:
-    assert stop_rule(place("int f()║", "c")).joining == ("{",)
+    assert "{" in stop_rule(place("int f()║", "c")).joining
     assert stop_rule(place("    ║", "c")).joining == ()
     assert stop_rule(place("steps:║", "yaml")).joining == ("- ",)
     assert stop_rule(place("    ║", "c")).depthless == ("#",)
@@ -87,6 +87,13 @@ def test_what_joins_a_block_is_its_languages() -> None:
         ("yaml", "steps:║", "\n- run: a\n- run: b\nenv:", "steps:⟦\n- run: a\n- run: b⟧"),
         ("csharp", "class A║", "\n{\n    int b;\n}\n\nclass C", "class A⟦\n{\n    int b;\n}⟧"),
         ("c", "int f() {║", "\n#ifdef A\n    a();\n#endif\n}\n\nint g", "int f() {⟦\n#ifdef A\n    a();\n#endif\n}⟧"),
+        # labels that are as deep as their header
+        ("go", "\tswitch x {║", "\n\tcase 1:\n\t\ty()\n\t}\n\tz()", "\tswitch x {⟦\n\tcase 1:\n\t\ty()\n\t}⟧"),
+        ("c", "case 1:║", "\n    y();\ncase 2:\n    z();\n}", "case 1:⟦\n    y();⟧"),
+        ("c", "f();║", "\ncases = 2;", "f();║"),
+        ("cpp", "class A {║\n};\n", "\npublic:\n    int b;\n};", "class A {⟦\npublic:\n    int b;⟧\n};\n"),
+        ("ruby", "x = case y║", "\nwhen 1\n  z\nend\n\nf", "x = case y⟦\nwhen 1\n  z\nend⟧"),
+        ("latex", "\\begin{itemize}║", "\n\\item a\n\\end{itemize}\nb", "\\begin{itemize}⟦\n\\item a\n\\end{itemize}⟧"),
         # the closing line to its end, or to where it opens a bracket
         ("c", "struct size {║", "\n    int w;\n};\nint x;", "struct size {⟦\n    int w;\n};⟧"),
         ("typescript", "f(() => {║", "\n  g()\n}, 1);\nh()", "f(() => {⟦\n  g()\n}, 1);⟧"),
