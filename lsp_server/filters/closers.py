@@ -6,7 +6,7 @@ import re
 from dataclasses import replace
 
 from lsp_server.editing.brackets import CLOSER_OF, CLOSING, OPENER_OF, QUOTES
-from lsp_server.editing.lexing import code_brackets
+from lsp_server.editing.lexing import MOST_CHARS, code_brackets
 from lsp_server.filters.cursor_context import CursorContext, Insertion
 
 # A closing bracket, or the quotes that end a string.
@@ -96,6 +96,7 @@ def drop_surplus_closers(insertion: Insertion, context: CursorContext) -> Insert
     in_code = sum(1 if one == closer else -1 for _, one in brackets)
     if min(in_code, text.count(closer) - text.count(opener)) <= wanted:  # the lexer may take text for a string
         return insertion
+    wanted = max(wanted, _lacking_in_code(context, closer) + replaced)
     opened = closed = 0
     for place, one in brackets:
         if one == opener:
@@ -107,3 +108,11 @@ def drop_surplus_closers(insertion: Insertion, context: CursorContext) -> Insert
         else:
             closed += 1
     return insertion
+
+
+def _lacking_in_code(context: CursorContext, closer: str) -> int:
+    """How many of these brackets a short document has too few, outside of comments and literals; 0 for a long one."""
+    if sum(map(len, context.document)) > MOST_CHARS:
+        return 0
+    brackets = [one for _, one in code_brackets("".join(context.document), context.language_id)]
+    return brackets.count(OPENER_OF[closer]) - brackets.count(closer)

@@ -77,6 +77,14 @@ def test_what_the_editor_closed(language: str, marked: str, text: str, expected:
         # text of literals and comments is no closer
         ("javascript", "g(a, ║\n)\n", "/[)\\]]/", "g(a, ⟦/[)\\]]/⟧\n)\n"),
         ("c", "f(║\n)\n", "')'", "f(⟦')'⟧\n)\n"),
+        (
+            "c",
+            "// 1) }\nvoid f() {\n    if (a) {\n        ║\n}\n",
+            "b();\n    }",
+            "// 1) }\nvoid f() {\n    if (a) {\n        ⟦b();\n    }⟧\n}\n",
+        ),
+        ("python", "s = ':)'\nx = f(g(\n    ║\n)\n", "a)", "s = ':)'\nx = f(g(\n    ⟦a)⟧\n)\n"),
+        ("python", "s = ':)'\nx = f(\n    ║\n)\n", "a)", "s = ':)'\nx = f(\n    ⟦a⟧\n)\n"),
         # nothing is cut for balance where the language is unknown, or prose
         ("markdown", "1\n║\n)\n", "a) b", "1\n⟦a) b⟧\n)\n"),
         ("made-up", "f(a║\n)\n", ", b)", "f(a⟦, b)⟧\n)\n"),
