@@ -25,7 +25,10 @@ def is_within_token(text: str, place: int) -> bool:
 
 
 def end_loop(insertion: Insertion, _context: CursorContext) -> Insertion:
-    """Keep one of the pieces that the text repeats until the limit cuts it: the model was in a loop."""
+    """Keep one of the pieces that the text repeats until the limit cuts it: the model was in a loop.
+
+    Digits and letters that repeat themselves within one number or word are none.
+    """
     text = insertion.text
     if not insertion.is_cut:
         return insertion
@@ -33,8 +36,9 @@ def end_loop(insertion: Insertion, _context: CursorContext) -> Insertion:
     for length in range(1, min(_LONGEST_PIECE, len(text) // 2) + 1):
         if backwards[0] == backwards[length]:
             repeated = _common_length(backwards, backwards[length:])
-            if repeated >= 1.4 * length and repeated + length >= _LEAST_LOOP:
-                return insertion.with_text(text[: len(text) - repeated])
+            end, is_loop = len(text) - repeated, repeated >= 1.4 * length and repeated + length >= _LEAST_LOOP
+            if is_loop and not is_within_token(text, end):
+                return insertion.with_text(text[:end])
     return insertion
 
 

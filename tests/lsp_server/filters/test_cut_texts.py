@@ -29,7 +29,11 @@ def test_what_the_model_ended_may_repeat_itself(literal: str, language: str) -> 
         ("a.append(x)\na.append(x)\na.app", "a.append(x)\n"),
         ("b = 1\n" + "if abc:\n    f()\n" * 4, "b = 1\nif abc:\n    f()"),
         ("self.x, self.x, self.x, sel", "self.x, "),
-        ("aaaaaaaaaaaaaaaaaa", "a"),
+        ("------------------", "-"),
+        # one number or word
+        ("0xFFFFFFFFFFFFFFFF", "0xFFFFFFFFFFFFFFFF"),
+        ("1_000_000_000_000", "1_000_000_000_000"),
+        ("ha_ha_ha_ha_ha_ha", "ha_ha_ha_ha_ha_ha"),
         # what repeats itself somewhere, but not to the end
         ("x x x x x x x x x x y", "x x x x x x x x x x y"),
         ("f(a, b)\nf(a, c)\nf(a, d)", "f(a, b)\nf(a, c)\nf(a, d)"),
