@@ -72,14 +72,14 @@ def _quotes(text: str, quote: str, *, has_escapes: bool) -> list[int]:
 
 
 def leave_closers(insertion: Insertion, context: CursorContext) -> Insertion:
-    """Leave to the document the closers that the text ends with and replaces."""
+    """Leave to the document the closers that the text ends with and replaces, and the space that it has before them."""
     text, replaced = insertion.text, insertion.replaced
     for kept in range(replaced):
         closers = context.after[kept:replaced]
         if closers[0] in CLOSING and text.endswith(closers):
-            return replace(
-                insertion, text=text[: len(text) - len(closers)], replaced=len(context.after[:kept].rstrip())
-            )
+            left, before = text[: len(text) - len(closers)], context.after[:kept]
+            is_spaced = before[-1:].isspace()
+            return replace(insertion, text=left.rstrip() if is_spaced else left, replaced=len(before.rstrip()))
     return insertion
 
 
@@ -104,7 +104,8 @@ def drop_surplus_closers(insertion: Insertion, context: CursorContext) -> Insert
         elif opened:
             opened -= 1
         elif closed == wanted:
-            return insertion.with_text(text[:place].rstrip())
+            shorter = close_hidden(insertion.with_text(text[:place].rstrip()), context)  # it may have lost closers
+            return replace(shorter, replaced=min(insertion.replaced, shorter.replaced))
         else:
             closed += 1
     return insertion

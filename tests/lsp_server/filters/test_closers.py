@@ -52,6 +52,10 @@ LANGUAGES = ("python", "ruby", "vue", "sql", "shellscript", "markdown", "latex",
         # the space before a closer is the model's
         ("if [ ║]", '-f "$x" ]', 'if [ ⟦-f "$x" ⟧]'),
         ("import { ║} from 'x'", "a, b }", "import { ⟦a, b ⟧} from 'x'"),
+        # but stands once
+        ("import { ║ } from 'x'", "a, b }", "import { ⟦a, b⟧ } from 'x'"),
+        ("{{ ║ }}", "a }}", "{{ ⟦a⟧ }}"),
+        ("f( g( ║ ) )", "a ), b )", "f( g( ⟦a ), b⟧ )"),
         # anything else behind the cursor is left alone
         ("x = [║]", "f()", "x = [⟦f()⟧]"),
     ],

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from lsp_server.filters.cursor_context import Insertion
@@ -44,6 +44,7 @@ def test_every_text_can_be_fitted_everywhere(before: str, after: str, text: str,
 
 
 @given(CODE, CODE, CODE, LANGUAGES)
+@example("'", "'}", ":}':", "python")
 def test_what_a_text_replaces_is_in_the_text(before: str, after: str, text: str, language: str) -> None:
     where = place(f"{before}║{after}", language)
     insertion = fitted(worth_showing(text, where).insertion.text, where).insertion
