@@ -10,7 +10,7 @@ from lsp_server.editing.indentation import BODY_OPENERS, indent_unit, leading_sp
 from lsp_server.filters.cursor_context import CursorContext, Insertion
 
 _COMMENTS = ("#", "//", "/*", "--", ";")
-_STUCK_TO = frozenset("_\"'`([{")  # a space may precede these
+_NO_SPACE_BEFORE = frozenset(",;:.)]}")
 
 
 def drop_doubled_space(insertion: Insertion, context: CursorContext) -> Insertion:
@@ -85,11 +85,11 @@ def _broken_line(code: str) -> int:
 
 
 def drop_trailing_space(insertion: Insertion, context: CursorContext) -> Insertion:
-    """Drop white space and blank lines at the end, but keep the space before a following word."""
+    """Drop white space and blank lines at the end, but keep the space before a following word or operator."""
     text = insertion.text.rstrip()
     behind = context.after[:1]
-    keeps_words_apart = behind.isalnum() or (behind in _STUCK_TO and behind not in context.hidden_here)
-    if text and behind and keeps_words_apart and insertion.text[len(text) :].startswith(" "):
+    is_closer = behind in _NO_SPACE_BEFORE or behind in context.hidden_here
+    if text and behind.strip() and not is_closer and insertion.text[len(text) :].startswith(" "):
         text += " "
     return insertion.with_text(text)
 

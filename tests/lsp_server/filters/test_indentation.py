@@ -146,6 +146,16 @@ def test_no_trailing_space(marked: str, text: str, expected: str) -> None:
     assert filtered(drop_trailing_space, marked, text) == expected
 
 
+@pytest.mark.parametrize("behind", ["b", "-x", "!x", "$b", "*b", "&b", "= 1", "<b>", "'c'"])
+def test_the_space_before_what_follows_stays(behind: str) -> None:
+    assert filtered(drop_trailing_space, f"a ║{behind}", "c ") == f"a ⟦c ⟧{behind}"
+
+
+@pytest.mark.parametrize("behind", [",", ";", ")", "]", "}", ".", ":", " b"])
+def test_there_is_no_space_before_punctuation_nor_two(behind: str) -> None:
+    assert filtered(drop_trailing_space, f"a ║{behind}", "c ") == f"a ⟦c⟧{behind}"
+
+
 def test_crlf_stays_crlf() -> None:
     assert filtered(use_line_ends, "if x:║\r\ny\r\n", "\n    b") == "if x:⟦\r\n    b⟧\r\ny\r\n"
     assert filtered(use_line_ends, "a\r\nif x:║", "\n    b") == "a\r\nif x:⟦\r\n    b⟧"
