@@ -16,7 +16,7 @@ MAX_SESSION_CHARS = 16_384  # of a document's URI, with the client's name
 
 SessionName = Annotated[str, Meta(max_length=MAX_SESSION_CHARS)]
 
-Beginnings = Annotated[tuple[Annotated[str, Meta(min_length=1, max_length=64)], ...], Meta(max_length=64)]
+Beginnings = Annotated[tuple[Annotated[str, Meta(max_length=64)], ...], Meta(max_length=64)]
 """Brackets or words that a line begins with."""
 
 ANONYMOUS = "anonymous"
@@ -68,7 +68,7 @@ class StopRule(Value, frozen=True):
     closers: Beginnings = ()
     joining: Beginnings = ()
     depthless: Beginnings = ()
-    tab_columns: Annotated[int, Meta(ge=1, le=16)] = 4
+    tab_columns: Literal[4, 8] = 4
 
 
 class Sampling(Value, frozen=True):

@@ -73,7 +73,7 @@ class _Line:
         if not self._code.startswith(beginning):
             return False
         behind = self._code[len(beginning) : len(beginning) + 1]
-        return not beginning[-1].isalnum() or not (behind.isalnum() or behind == "_" or (grows and not behind))
+        return not beginning[-1:].isalnum() or not (behind.isalnum() or behind == "_" or (grows and not behind))
 
     def _kept(self, closed: int) -> int:
         """The characters up to the line's end, or up to where it opens a bracket that it does not close."""

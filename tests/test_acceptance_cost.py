@@ -32,7 +32,7 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Engine:
 class Editor:
     def __init__(self, engine: Engine) -> None:
         self.costs: list[PromptCost] = []
-        settings = Settings(max_tokens=12, hold_back_percent=0, shorten_unlikely=False)
+        settings = Settings(max_tokens=32, hold_back_percent=0, shorten_unlikely=False)
         self.session = EditingSession(EngineCore(engine), settings, "test", self.costs.append)
         self.opened: OpenDocument = self.session.open("file:///a.py", "python", 1, TEXT)
 

@@ -204,7 +204,7 @@ async def test_what_an_earlier_run_of_the_language_server_left_on_disk(editor: E
 
 
 async def test_the_cells_of_a_notebook_that_the_user_allows_are_purged_when_they_are_closed(editor: Editor) -> None:
-    cell = editor.open("credentials.ipynb", f"def {MARK}_crossing():\n    return 1\n" * 8)
+    cell = editor.open("credentials", f"def {MARK}_crossing():\n    return 1\n" * 8)
     notebook = (editor.folder / "notebook").as_uri()
     editor.session.documents.splice_cells(notebook, 0, 0, [cell.document.uri])
     await editor.ask(cell, 3)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Final, Literal
 
 from protocol.stopping import columns
 
-TAB_COLUMNS = 4
+TAB_COLUMNS: Final = 4
 BODY_OPENERS = (":", "{", "=>")  # after which the body is one step deeper; after `(` two steps are common
 _LEAST_EVIDENCE = 2  # headers with a body
 
@@ -21,7 +22,7 @@ def indentation(line: str, tab_columns: int = TAB_COLUMNS) -> int:
     return columns(leading_space(line), tab_columns)
 
 
-def tab_width(lines: Iterable[str]) -> int:
+def tab_width(lines: Iterable[str]) -> Literal[4, 8]:
     """The columns of a tab: 8 where spaces make the steps up to there, as in Vim's and GNU's sources; 4 where tabs do.
 
     Lines that begin with a star are aligned in a comment.

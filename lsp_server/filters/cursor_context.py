@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import accumulate
+from typing import Literal
 
 from lsp_server.editing.brackets import CLOSER_OF
 from lsp_server.editing.documents import Document, Position, line_length
@@ -51,7 +52,7 @@ class CursorContext:
         return {closer: text.count(opener) - text.count(closer) for opener, closer in CLOSER_OF.items()}
 
     @cached_property
-    def tab_columns(self) -> int:
+    def tab_columns(self) -> Literal[4, 8]:
         return tab_width((*self.lines_above, self.before + "x", *self.lines_below))
 
     @property

@@ -122,8 +122,8 @@ def test_a_call_that_does_not_return_is_left_behind(tmp_path: Path, monkeypatch:
 
 def test_the_recorded_requests_are_a_sessions() -> None:
     requests = read_requests()
-    assert len(requests) == 385
-    assert sum(request.max_tokens == 0 for request in requests) == 40
+    assert len(requests) == 384
+    assert sum(request.max_tokens == 0 for request in requests) == 39
     assert len({request.session for request in requests}) == 1
 
 

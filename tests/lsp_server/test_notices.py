@@ -31,9 +31,9 @@ async def test_clients_that_do_not_know_resync_are_told_in_words(core: FakeCore)
     async with connected_editor() as editor:
         await editor.start({"core": core.url, "coreToken": core.token}, experimental=False)
         editor.open("a\n")
-        editor.change(2, (9, 0), (9, 0), "x")
+        editor.change(2, (0, 1), (0, 0), "x")
         await until(lambda: editor.messages)
-        assert "line 9" in editor.messages[0]
+        assert "before its start" in editor.messages[0]
         assert "closed and reopened" in editor.messages[0]
         assert editor.statuses == []
         assert editor.usages == []

@@ -47,7 +47,7 @@ def without_engine(tmp_path: Path) -> dict[str, str]:
         (["doctor"], 1, "a core on this machine needs the engine, and accelerate,"),
         (["doctor", "--core", "ws://127.0.0.1:1"], 1, "other machine"),
         (["complete", "README.md:1:1", "--core", "ws://127.0.0.1:1", "--core-token", "t"], 1, "127.0.0.1:1"),
-        (["complete", "README.md:1:1"], 2, "`midfill complete` needs the engine (No module named"),
+        (["complete", "README.md:1:1"], 2, "needs the engine (No module named"),
         (["core"], 2, "`midfill core` needs the engine (No module named"),
         (["demo"], 2, "run `make setup` in the clone"),
         (["models"], 2, "run `make setup` in the clone"),

@@ -164,7 +164,7 @@ def test_another_model_is_another_core(page: Page, monkeypatch: pytest.MonkeyPat
         ("[" * 100_000, "not a message"),
         ('{"type":"Explode"}', "Explode"),
         ('{"type":"Move","name":"b.py","place":{"line":0,"character":0}}', "b.py"),
-        ('{"type":"Move","name":"a.py","place":{"line":7,"character":0}}', "line 7"),
+        ('{"type":"Move","name":"a.py","place":{"line":-7,"character":0}}', "line -7"),
         ('{"type":"Suggest","id":9,"name":"a.py","place":{"line":-1,"character":0}}', "line -1"),
         ('{"type":"Edit","name":"a.py","version":1,"changes":[{"start":{"line":0}}]}', "character"),
         ('{"type":"Open","name":7,"language":"python","text":""}', "name"),
