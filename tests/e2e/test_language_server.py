@@ -40,7 +40,7 @@ async def test_typing_is_followed_suggested_and_hot(open_editor: OpenEditor) -> 
         lines = TEXT.split("\n")
         expected = "\n".join([*lines[:LINE], typed, *lines[LINE:]])
         assert (await editor.document_hash()).sha256 == hashlib.sha256(expected.encode()).hexdigest()
-        assert sum(map(bool, suggestions)) > len(typed) // 2
+        assert sum(map(bool, suggestions)) > len(typed) // 3  # few characters are shown only if they are likely
 
 
 @pytest.mark.parametrize(("encoding", "character"), [("utf-8", 10), ("utf-16", 8), ("utf-32", 7)])
