@@ -158,7 +158,7 @@ def test_what_became_of_the_models_answer(open_with: Callable[..., Neovim], core
     core.do(answer="")
     neovim.keys("d")
     until_said(neovim, "no suggestion (nothing to add): The model predicts")
-    core.do(answer=")")
+    core.do(answer="\nx = 1")
     neovim.keys("e")
     until_said(neovim, "no suggestion (not shown): The model wrote a suggestion, which midfill does not show: it")
 
