@@ -250,14 +250,14 @@ def test_a_file_without_a_file_type(meet: Meet) -> None:
 def test_without_a_status_line_the_reason_stands_behind_the_cursors_line_and_the_suggestion_follows(
     meet: Meet, runtime: Path, tmp_path: Path
 ) -> None:
-    user = meet("no-status-line", f"{SHOW_ALL}, disabledLanguages = {{ 'text' }}", look="", notes="\n")
+    user = meet("no-status-line", f"{SHOW_ALL}, disabledLanguages = {{ 'plaintext' }}", look="", notes="\n")
     user.sees("demo.py")
     user.types("def triple(", "G", "o")  # before the server and the core have started
     user.sees("def triple(x")
     user.runs("edit notes")
     user.runs("setfiletype text")
     user.types("a", "A")
-    user.sees("a midfill off for text: :Midfill status says why")
+    user.sees("a midfill off for plaintext: :Midfill status says why")
     user.draws("")
     user.runs("Midfill")
     user.sees("disabledLanguages has this language")
