@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 
+from lsp_server.editing.brackets import OPENER_OF
 from lsp_server.filters.cursor_context import CursorContext, Insertion
 
 _LONGEST_PIECE = 240  # characters that a loop repeats
 _LEAST_LOOP = 12  # characters of a loop
-_PARTNERS = {")": "(", "]": "[", "}": "{"}
 # A word, or a number with its digits' separators, fraction, exponent and sign of the exponent.
 _TOKEN = re.compile(r"\d[\w.']*(?:(?<=[eE])[+-]\d+)?|\w+")
 
@@ -71,6 +71,6 @@ def _leaves_open(text: str) -> bool:
     for character in text:
         if character in "([{":
             opened.append(character)
-        elif character in _PARTNERS and opened and opened[-1] == _PARTNERS[character]:
+        elif character in OPENER_OF and opened and opened[-1] == OPENER_OF[character]:
             opened.pop()
     return bool(opened)

@@ -26,7 +26,7 @@ _LONGEST_BLOCK = 30  # lines
 _CLOSER_OF = {"(": ")", "[": "]", "{": "}"}
 _WORD_BOUNDARY = re.compile(r"\b")
 _CLOSING_LINE = re.compile(r"[)\]}]|</|\\end\{|(?:end\w*|fi|done|esac)\b")
-_INDENT_SIZES = 8  # columns of a tab, to compare lines of one file
+_TAB_COLUMNS = 8  # columns of a tab, to compare lines of one file
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +196,7 @@ def _block_end(lines: Sequence[str], header: int) -> int | None:
 
 def _depth(line: str) -> int:
     space = line[: len(line) - len(line.lstrip())]
-    return len(space.expandtabs(_INDENT_SIZES))
+    return len(space.expandtabs(_TAB_COLUMNS))
 
 
 _CUTTERS: Mapping[Kind, Callable[[str, str, list[str], Random], Place | None]] = {
