@@ -6,16 +6,17 @@ import logging
 import time
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from inference.backends.model import Model
-from inference.engine.active_request import ActiveRequest, IsCancelled, OnPrefill, OnText, Stopped
-from inference.engine.completing import Tools, complete
+from inference.engine.completing import Stopped, Tools, complete
 from inference.engine.decoding.draft_history import DraftHistories
 from inference.engine.decoding.typed_choices import TypedChoices
 from inference.engine.interface import AnyEngine, DeviceHooks, EngineInfo
+from inference.engine.request import Request
 from inference.engine.slots import Resident, Slots
 from inference.engine.speed_test import Speed, can_measure, measure_speed
-from inference.engine.turns import Turns
+from inference.engine.turns import Run, Turns
 from inference.text.healing import Healer
 from inference.text.stretches import Stretch, stretches_of
 from inference.text.tokenization import TextTokenizer
@@ -94,47 +95,39 @@ class Engine(AnyEngine):
     def notice(self) -> str:
         return self.info.notice
 
-    def begin(
-        self,
-        request: CompletionRequest,
-        cancelled: IsCancelled = lambda: False,
-        client: str = "",
-        on_prefill: OnPrefill = lambda *_: None,
-        on_text: OnText | None = None,
-    ) -> ActiveRequest:
+    def begin(self, request: Request) -> None:
         """Lend the request a workspace and match its prompt with resident tokens; it has ended if it needs no forward.
 
-        Requests of the same `client` share its turns.
+        Requests of one client share its turns.
         """
         at_work = len(self._turns.runs)
         assert at_work < self.capacity, f"{at_work} requests are at work, which is the engine's capacity"
-        self._turns.note_client(client, self._clock())
-        steps = complete(request, self._tools, cancelled, self._chunk_tokens(client), on_prefill, on_text)
-        run = ActiveRequest(request, cancelled, steps, client)
-        if not run.has_ended:
+        self._turns.note_client(request.client, self._clock())
+        request.start()
+        run = Run(request, complete(request, self._tools, partial(self._chunk_tokens, request.client)))
+        if not request.has_ended:
             self._turns.runs.append(run)
-        self._check_device(run)
-        return run
+        self._check_device(request)
 
-    def step(self) -> list[ActiveRequest]:
+    def step(self) -> list[Request]:
         """Run one forward; returns the requests that ended with it or were cancelled.
 
         Raises DeviceLost if a forward failed and the device can no longer be used.
         """
-        ended = self.drop_cancelled()
+        ended = self.drop_unwanted()
         sharing = self._turns.next()
         if sharing:
             started = self._clock()
             self._forward(sharing)
             self._turns.took(self._clock() - started)
         ended += self._turns.take_ended()
-        for run in ended:
-            self._check_device(run)
+        for request in ended:
+            self._check_device(request)
         return ended
 
-    def drop_cancelled(self) -> list[ActiveRequest]:
+    def drop_unwanted(self) -> list[Request]:
         for run in self._turns.runs:
-            if run.cancelled():
+            if run.request.is_unwanted:
                 run.end(Stopped())
         return self._turns.take_ended()
 
@@ -200,15 +193,15 @@ class Engine(AnyEngine):
         finally:
             self._store.close()
 
-    def _chunk_tokens(self, client: str) -> Callable[[], int]:
-        return lambda: self._turns.chunk_tokens(client, self._clock())
+    def _chunk_tokens(self, client: str) -> int:
+        return self._turns.chunk_tokens(client, self._clock())
 
-    def _check_device(self, run: ActiveRequest) -> None:
-        error = run.failure
-        if error is not None and not isinstance(error, MidfillError) and self.device.is_lost():
+    def _check_device(self, request: Request) -> None:
+        error = request.outcome
+        if isinstance(error, Exception) and not isinstance(error, MidfillError) and self.device.is_lost():
             raise DeviceLost(f"{self.info.device} fails every call since {error!r}") from error
 
-    def _forward(self, runs: Sequence[ActiveRequest]) -> None:
+    def _forward(self, runs: Sequence[Run]) -> None:
         try:
             answers = self._model.forward([run.chunk for run in runs if run.chunk])
         except Exception as error:  # noqa: BLE001 - every affected request reports it

@@ -9,7 +9,7 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from inference.engine.active_request import EngineRequest, IsCancelled, OnPrefill, OnText
+from inference.engine.request import Request
 from inference.engine.slots import Resident
 from inference.engine.speed_test import Speed
 from inference.text.stretches import Stretch
@@ -82,37 +82,30 @@ class AnyEngine(Protocol):
         """Whether the engine can serve no further request and must be loaded anew; a lost device raises DeviceLost."""
         return False
 
-    def begin(
-        self,
-        request: CompletionRequest,
-        cancelled: IsCancelled = lambda: False,
-        client: str = "",
-        on_prefill: OnPrefill = lambda *_: None,
-        on_text: OnText | None = None,
-    ) -> EngineRequest:
-        """Start a request; at most `capacity` can be at work. `cancelled` is polled until the request has ended.
-
-        `on_prefill` follows a long prompt, and `on_text` the text while it grows; both are called from any thread.
-        """
+    def begin(self, request: Request) -> None:
+        """Start a request; at most `capacity` can be at work. It ends within one step after it became unwanted."""
         ...
 
-    def complete(self, request: CompletionRequest, cancelled: IsCancelled = lambda: False) -> Completion:
+    def complete(self, spec: CompletionRequest) -> Completion:
         """Run one request to its end; raises the error that ended it, such as BadInput for an invalid request.
 
-        `cancelled` is polled before every forward. A cancelled request returns an empty text, and its prefilled tokens
-        stay resident. `max_tokens=0` makes the whole prompt resident, saves it and returns an empty text.
+        `max_tokens=0` makes the whole prompt resident, saves it and returns an empty text.
         """
-        run = self.begin(request, cancelled)
-        while not run.has_ended:
+        request = Request(spec)
+        self.begin(request)
+        while not request.has_ended:
             self.step()
-        return run.completion()
+        return request.completion()
 
-    def drop_cancelled(self) -> Sequence[EngineRequest]:
-        """End the cancelled requests, which makes room for others, and return them."""
+    def drop_unwanted(self) -> Sequence[Request]:
+        """End the requests that are cancelled or give way, which makes room for others, and return them.
+
+        They have an empty text, and the tokens of theirs that were prefilled stay resident.
+        """
         ...
 
-    def step(self) -> Sequence[EngineRequest]:
-        """Run or await the next progress of the requests at work; returns those that ended or were cancelled."""
+    def step(self) -> Sequence[Request]:
+        """Run or await the next progress of the requests at work; returns those that ended."""
         ...
 
     def wake(self) -> None:

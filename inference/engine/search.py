@@ -6,11 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from inference.backends.model import Choice
-from inference.engine.active_request import Steps
 from inference.engine.decoding.alternatives import TRIES, Branch, branches
 from inference.engine.decoding.fitting import COMPARED, text_and_suffix
-from inference.engine.request_cost import RequestCost
-from inference.engine.writer import GrowingText, Writer
+from inference.engine.writer import Steps, Text, Writer
 from inference.text.token_ids import TokenIds, common_prefix_length, packed
 from protocol.messages import FinishReason
 
@@ -19,7 +17,7 @@ from protocol.messages import FinishReason
 class Found:
     """A text at its end."""
 
-    growing: GrowingText
+    growing: Text
     text: str
     reason: FinishReason
     token_ids: TokenIds  # of it and the typed bytes, but for a token that reaches beyond it
@@ -32,23 +30,22 @@ class Search:
     def __init__(self, writer: Writer, context_tokens: int) -> None:
         self._writer = writer
         self._context_tokens = context_tokens
-        request = writer.request
-        self.others = max(request.alternatives, request.best_of - 1)
+        spec = writer.request.spec
+        self.others = max(spec.alternatives, spec.best_of - 1)
         """The number of texts to write besides the most probable one."""
-        self.ranks = request.best_of > 1 and bool(request.prompt.suffix)
 
     @property
     def top(self) -> int:
         """The number of the most probable tokens that a text must note in each place, for others to leave it there."""
         return 1 + self.others if self.others else 0
 
-    def end(self, choices: Sequence[Choice], growing: GrowingText) -> Steps[Found]:
+    def end(self, choices: Sequence[Choice], growing: Text) -> Steps[Found]:
         """Decode to the text's end, and find out how well it fits, if texts are ranked by that."""
         text, reason = yield from self._writer.decode(choices, growing)
-        bytes_of, suffix = self._writer.tokenizer.bytes_of, self._writer.request.prompt.suffix
+        bytes_of, suffix = self._writer.tokenizer.bytes_of, self._writer.request.spec.prompt.suffix
         kept, rest = text_and_suffix(growing.token_ids, self._writer.prompt.typed + text.encode(), suffix, bytes_of)
         token_ids = growing.token_ids[:kept]
-        fit = (yield from self._fit(growing, token_ids, rest)) if self.ranks else 0.0
+        fit = (yield from self._fit(growing, token_ids, rest)) if self._writer.ranks else 0.0
         return Found(growing, text, reason, token_ids, fit)
 
     def other_texts(self, suggestion: Found) -> Steps[list[Found]]:
@@ -63,18 +60,28 @@ class Search:
                 break
             branch = max(left, key=lambda each: each.logprob)
             left.remove(branch)
-            other = yield from self._other_text(branch, suggestion.growing.cost)
+            other = yield from self._other_text(branch)
             if other.text not in ("", suggestion.text, *found):
                 found[other.text] = other
                 left += self._branches(other)
         return list(found.values())
 
-    def crop(self, generated: TokenIds) -> None:
+    def make_resident(self, generated: TokenIds) -> Steps[None]:
+        """Compute what is missing of the prompt and `generated`."""
+        writer, resident = self._writer, self._writer.resident
+        self._crop(generated)
+        while missing := generated[len(resident.token_ids) - len(writer.prompt.token_ids) :]:
+            token_ids = missing[: writer.chunk_tokens()]
+            yield resident.chunk(token_ids)
+            resident.extend(token_ids, is_prompt=False)
+            writer.request.cost.forwards += 1
+
+    def _crop(self, generated: TokenIds) -> None:
         """Crop the workspace to the tokens that it has of the prompt and of `generated`."""
         resident, length = self._writer.resident, len(self._writer.prompt.token_ids)
         resident.crop(length + common_prefix_length(resident.token_ids[length:], generated))
 
-    def _fit(self, growing: GrowingText, token_ids: TokenIds, rest: str) -> Steps[float]:
+    def _fit(self, growing: Text, token_ids: TokenIds, rest: str) -> Steps[float]:
         """The logarithm of the probability of `token_ids` behind the prompt, and of what follows in the document.
 
         This compares texts by prefix and suffix alike, even if the model pays little attention to the suffix while it
@@ -83,31 +90,26 @@ class Search:
         writer, resident = self._writer, self._writer.resident
         before = writer.prompt.token_ids + token_ids
         expected = writer.tokenizer.encode(rest)[: min(COMPARED, self._context_tokens - len(before))]
-        typed = len(growing.token_ids) - len(growing.cost.logprobs)
-        logprob = sum(growing.cost.logprobs[: max(0, len(token_ids) - typed)])
+        typed = len(growing.token_ids) - len(growing.logprobs)
+        logprob = sum(growing.logprobs[: max(0, len(token_ids) - typed)])
         if not expected:
             return logprob
         # The last token is computed again, and what an earlier text has overwritten of a text that ended at once.
         resident.crop(min(len(before) - 1, common_prefix_length(resident.token_ids, before)))
         missing = before[len(resident.token_ids) :]
         choices = yield replace(resident.chunk(missing + expected[:-1], len(expected)), forced=expected)
-        resident.extend(missing, is_prompt=writer.request.reuse and not token_ids)
-        growing.cost.forwards += 1
+        resident.extend(missing, is_prompt=writer.request.spec.reuse and not token_ids)
+        writer.request.cost.forwards += 1
         return logprob + sum(choice.logprob for choice in choices)
 
-    def _other_text(self, branch: Branch, cost: RequestCost) -> Steps[Found]:
-        """The text that begins so; `cost` is the request's."""
-        known = packed(choice.token_id for choice in (*branch.kept, branch.choice))
+    def _other_text(self, branch: Branch) -> Steps[Found]:
+        """The text that begins so."""
         growing = self._writer.text(top=self.top)
         for choice in branch.kept:
-            self._writer.take(choice, growing)
+            self._writer.take(choice, growing, is_generated=False)
             growing.chosen.append(Choice(choice.token_id, choice.logprob))  # nothing leaves it where it was another's
-        not_generated = len(growing.cost.logprobs)
-        self.crop(known)
-        try:
-            return (yield from self.end((branch.choice,), growing))
-        finally:
-            cost.add(growing.cost, not_generated)
+        self._crop(packed(choice.token_id for choice in (*branch.kept, branch.choice)))
+        return (yield from self.end((branch.choice,), growing))
 
     def _branches(self, found: Found) -> list[Branch]:
         bytes_of = self._writer.tokenizer.bytes_of

@@ -1,10 +1,16 @@
-"""Chooses the requests that share the next forward: short chunks always, long prompts in turns, by client."""
+"""The requests at work, and which of them share the next forward: short chunks always, long prompts in turns."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from functools import partial
 
-from inference.engine.active_request import ActiveRequest
+from inference.backends.chunk import Chunk
+from inference.backends.model import Choice
+from inference.engine.request import Request
+from inference.engine.writer import Steps
+from protocol.messages import Completion
 
 SMALL_CHUNK = 32
 """Chunks of up to this many tokens join every forward; longer ones take turns."""
@@ -22,6 +28,32 @@ ACTIVE_S = 5.0
 """Seconds after its last request during which a client counts as active."""
 
 
+class Run:
+    """A request at work: its steps, and the chunk that it waits for. It has ended when it has no chunk."""
+
+    def __init__(self, request: Request, steps: Steps[Completion]) -> None:
+        self.request = request
+        self.chunk: Chunk | None = None
+        self._steps = steps
+        self._go_on(partial(next, steps))
+
+    def resume(self, choices: tuple[Choice, ...]) -> None:
+        """Continue with the choices of its chunk, up to the next chunk or the end."""
+        self._go_on(partial(self._steps.send, choices))
+
+    def end(self, reason: Exception) -> None:
+        """End it before its chunk is computed: `reason` is Stopped if it is unwanted, else the error."""
+        self._go_on(partial(self._steps.throw, reason))
+
+    def _go_on(self, go: Callable[[], Chunk]) -> None:
+        try:
+            self.chunk = go()
+        except StopIteration as end:
+            self.chunk, self.request.outcome = None, end.value
+        except Exception as error:  # noqa: BLE001 - reported to this request's client; other requests continue
+            self.chunk, self.request.outcome = None, error
+
+
 class Turns:
     """The requests at work, in the order of turns of their long chunks.
 
@@ -33,7 +65,7 @@ class Turns:
     """
 
     def __init__(self, chunk_tokens: int, most_tokens: int = 0) -> None:
-        self.runs: list[ActiveRequest] = []
+        self.runs: list[Run] = []
         self._chunk_tokens = chunk_tokens  # of a long prompt, while only one client is active, unless it may grow
         self._most_tokens = max(chunk_tokens, most_tokens)
         self._full_tokens_per_s = 0.0  # of the last forward with a long chunk of at least `_chunk_tokens`
@@ -54,15 +86,15 @@ class Turns:
         affordable = min(self._tokens_per_s * SHARED_CHUNK_S, self._chunk_tokens)
         return min(max(int(affordable) // SHARED_CHUNK, 1) * SHARED_CHUNK, self._chunk_tokens)
 
-    def next(self) -> list[ActiveRequest]:
+    def next(self) -> list[Run]:
         """The requests whose chunks go into the next forward; ahead work only if there is nothing else."""
-        runs = [run for run in self.runs if not run.is_ahead_work] or self.runs
+        runs = [run for run in self.runs if not run.request.is_ahead_work] or self.runs
         short = [run for run in runs if not _is_long(run)]
         turn = next((run for run in runs if _is_long(run) and not self._has_to_wait(run, short)), None)
         self._long_chunk_tokens = 0 if turn is None or turn.chunk is None else len(turn.chunk.token_ids)
         if turn is None:
             return short
-        self.runs = sorted(self.runs, key=lambda run: (run.client == turn.client, run is turn))
+        self.runs = sorted(self.runs, key=lambda run: (run.request.client == turn.request.client, run is turn))
         return [run for run in runs if run is turn or run in short]
 
     def took(self, seconds: float) -> None:
@@ -75,14 +107,14 @@ class Turns:
         else:
             self._owed_s = max(0.0, self._owed_s - seconds)
 
-    def take_ended(self) -> list[ActiveRequest]:
-        ended = [run for run in self.runs if run.has_ended]
-        self.runs = [run for run in self.runs if not run.has_ended]
+    def take_ended(self) -> list[Request]:
+        ended = [run.request for run in self.runs if run.chunk is None]
+        self.runs = [run for run in self.runs if run.chunk is not None]
         return ended
 
-    def _has_to_wait(self, run: ActiveRequest, short: list[ActiveRequest]) -> bool:
-        return self._owed_s > 0 and any(other.client != run.client for other in short)
+    def _has_to_wait(self, run: Run, short: list[Run]) -> bool:
+        return self._owed_s > 0 and any(other.request.client != run.request.client for other in short)
 
 
-def _is_long(run: ActiveRequest) -> bool:
+def _is_long(run: Run) -> bool:
     return run.chunk is not None and len(run.chunk.token_ids) > SMALL_CHUNK

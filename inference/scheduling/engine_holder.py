@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator, Sequence
 from msgspec.structs import replace
 
 from inference.checkpoints.hub import ReportProgress
-from inference.engine.active_request import EngineRequest
 from inference.engine.interface import AnyEngine, ReplicaStatus
+from inference.engine.request import Request
 from inference.engine.slots import Resident
 from inference.loading.speed_record import SpeedRecord, advice, is_fast
 from inference.text.stretches import Stretch
@@ -85,10 +85,10 @@ class EngineHolder:
         engine = self._engine
         return () if engine is None else engine.replicas
 
-    def drop_cancelled(self) -> Sequence[EngineRequest]:
-        return [] if self._engine is None else self._engine.drop_cancelled()
+    def drop_unwanted(self) -> Sequence[Request]:
+        return [] if self._engine is None else self._engine.drop_unwanted()
 
-    def step(self) -> Sequence[EngineRequest]:
+    def step(self) -> Sequence[Request]:
         """As the engine's; announces what the engine has to report."""
         if self._engine is None:
             return []

@@ -6,7 +6,8 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Hashable
 
-from inference.scheduling.job_queue import Job, JobQueue, Outcome
+from inference.engine.request import Request
+from inference.scheduling.job_queue import RequestQueue
 from inference.scheduling.user_limits import TokenBudgets, UserLimits
 from protocol.errors import Cancelled
 from protocol.messages import Completion
@@ -23,9 +24,9 @@ class Inbox:
         self._wake = wake
         self._changed = threading.Condition()  # guards all fields below
         limits = limits or UserLimits()
-        self._queue = JobQueue(limits)
+        self._queue = RequestQueue(limits)
         self._budgets = TokenBudgets(limits.tokens_per_minute)
-        self._running: list[Job] = []
+        self._running: list[Request] = []
         # Each by what tells equal ones apart, and with whether it waits until no request is at work.
         self._chores: dict[tuple[Hashable, bool], Chore] = {}
         self._closing = False
@@ -40,7 +41,7 @@ class Inbox:
             return not (self._running or len(self._queue))
 
     @property
-    def running(self) -> tuple[Job, ...]:
+    def running(self) -> tuple[Request, ...]:
         return tuple(self._running)
 
     @property
@@ -48,22 +49,22 @@ class Inbox:
         with self._changed:
             return len(self._queue)
 
-    def put(self, job: Job) -> Job | None:
-        """Queue a job; returns the waiting job that it supersedes.
+    def put(self, request: Request) -> Request | None:
+        """Queue a request; returns the waiting request that it supersedes.
 
-        Raises Busy as `JobQueue.put` and `TokenBudgets.check` do, and Cancelled after `close`.
+        Raises Busy as `RequestQueue.put` and `TokenBudgets.check` do, and Cancelled after `close`.
         """
         with self._changed:
             if self._closing:
                 raise Cancelled("the core is shutting down")
-            self._budgets.check(job.turn)
-            superseded = self._queue.put(job)
-            self._cancel_running(lambda running: running.key == job.key)
+            self._budgets.check(request.turn)
+            superseded = self._queue.put(request)
+            self._cancel_running(lambda running: running.key == request.key)
             self._make_room()  # now, before ahead work saves more of its prompt
             self._notify()
             return superseded
 
-    def cancel(self, meant: Callable[[Job], bool]) -> Job | None:
+    def cancel(self, meant: Callable[[Request], bool]) -> Request | None:
         """Mark the running requests that are `meant` as cancelled; removes and returns a waiting one."""
         with self._changed:
             self._cancel_running(meant)
@@ -84,7 +85,7 @@ class Inbox:
         with self._changed:
             self._queue.forget_answers()
 
-    def close(self) -> list[Job]:
+    def close(self) -> list[Request]:
         """Accept no more requests and cancel the running ones; removes and returns the waiting ones."""
         with self._changed:
             self._closing = True
@@ -97,31 +98,33 @@ class Inbox:
         with self._changed:
             return self._changed.wait_for(self._has_work, seconds)
 
-    def take(self) -> Job | None:
-        """The next job to begin, if there is room; ahead work only if nothing else is at work."""
+    def take(self) -> Request | None:
+        """The next request to begin, if there is room; ahead work only if nothing else is at work."""
         with self._changed:
             if self._closing or len(self._running) >= self._capacity():
                 return None
-            job = self._queue.take(self._at_work(), all(running.is_ahead_work for running in self._running))
-            if job is not None:
-                self._running.append(job)
-            return job
+            request = self._queue.take(self._at_work(), all(running.is_ahead_work for running in self._running))
+            if request is not None:
+                self._running.append(request)
+            return request
 
     def make_room(self) -> bool:
-        """Make a running job give way to the first waiting one; False if none has to."""
+        """Make a running request give way to the first waiting one; False if none has to."""
         with self._changed:
             return self._make_room()
 
-    def end(self, job: Job, answer: Outcome | None) -> bool:
-        """Remove a job from those at work; False if it gave way and waits again, so that it needs no answer yet."""
+    def end(self, request: Request) -> bool:
+        """Remove a request from those at work; False if it gave way and waits again, so that it needs no answer yet."""
         with self._changed:
-            self._running.remove(job)
-            job.gives_way = False
-            self._budgets.spend(job.turn, job.tokens)
-            job.tokens = 0
-            if isinstance(answer, Completion):
-                self._queue.answered(job)
-            return answer is not None or job.cancelled or self._closing or not self._queue.put_back(job)
+            self._running.remove(request)
+            request.gives_way, outcome = False, request.outcome
+            if not isinstance(outcome, Completion):
+                return True
+            self._budgets.spend(request.turn, outcome.usage.recomputed_tokens + outcome.usage.generated_tokens)
+            if not request.cancelled and outcome.finish_reason != "cancelled":
+                self._queue.answered(request)
+                return True
+            return request.cancelled or self._closing or not self._queue.put_back(request)
 
     def take_chores(self, *, when_idle: bool) -> list[Chore]:
         """Remove and return the chores of this kind; none of those that wait while a request is at work."""
@@ -139,31 +142,31 @@ class Inbox:
     def _has_work(self) -> bool:
         return bool(self._closing or self._running or len(self._queue) or self._chores)
 
-    def _cancel_running(self, meant: Callable[[Job], bool]) -> None:
-        for job in filter(meant, self._running):
-            job.cancelled = True
+    def _cancel_running(self, meant: Callable[[Request], bool]) -> None:
+        for request in filter(meant, self._running):
+            request.cancelled = True
 
     def _make_room(self) -> bool:
         at_work = self._at_work()
         waiting = self._queue.first(at_work, ahead_too=False)
-        staying = [job for job in self._running if not (job.gives_way or job.cancelled)]
+        staying = [request for request in self._running if not (request.gives_way or request.cancelled)]
         if waiting is None or self._closing or len(staying) < self._capacity():
             return False
         staying.reverse()  # the last begun loses the least work
-        for job in sorted(staying, key=lambda job: (not job.is_ahead_work, not job.writes_several)):
-            if _gives_way(job, waiting, at_work):
-                job.gives_way = True
+        for request in sorted(staying, key=lambda request: (not request.is_ahead_work, not request.writes_several)):
+            if _gives_way(request, waiting, at_work):
+                request.gives_way = True
                 return True
         return False
 
     def _at_work(self) -> Counter[str]:
         """Number of requests for suggestions at work, by user; those that are cancelled end with the next forward."""
-        return Counter(job.turn for job in self._running if not (job.is_ahead_work or job.cancelled))
+        return Counter(request.turn for request in self._running if not (request.is_ahead_work or request.cancelled))
 
 
-def _gives_way(job: Job, waiting: Job, at_work: Counter[str]) -> bool:
-    """Whether a running job must make room for a waiting request for a suggestion."""
-    ahead_of = at_work[job.turn] - at_work[waiting.turn]
-    if job.is_ahead_work or ahead_of >= 2:
+def _gives_way(request: Request, waiting: Request, at_work: Counter[str]) -> bool:
+    """Whether a running request must make room for a waiting request for a suggestion."""
+    ahead_of = at_work[request.turn] - at_work[waiting.turn]
+    if request.is_ahead_work or ahead_of >= 2:
         return True
-    return ahead_of == 1 and job.writes_several and not waiting.writes_several
+    return ahead_of == 1 and request.writes_several and not waiting.writes_several

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import logging
 import math
 import threading
@@ -14,18 +13,18 @@ from functools import partial
 import psutil
 from msgspec.structs import replace
 
-from inference.engine.active_request import EngineRequest, OnPrefill, OnText
 from inference.engine.interface import ReplicaStatus
+from inference.engine.request import Request
 from inference.scheduling.engine_holder import EngineHolder
 from inference.scheduling.inbox import Inbox
-from inference.scheduling.job_queue import Job, Outcome
 from inference.scheduling.saving import SavingSchedule
 from inference.scheduling.user_limits import UserLimits
-from inference.scheduling.watching import Answered, Sight, Watch
+from inference.scheduling.watching import Sight, Watch
+from inference.text.stretches import Stretch
 from kv_store.interface import StoreStats
 from protocol import garbage
 from protocol.errors import Busy, Cancelled, DeviceLost, MidfillError
-from protocol.messages import Completion, CompletionRequest, CoreMemory, CoreStatus, TierMemory
+from protocol.messages import Completion, CoreMemory, CoreStatus, TierMemory
 
 _REST_S = 0.5
 """Seconds; usually longer than the pause between two keys of continuous typing."""
@@ -36,7 +35,7 @@ _LONG_REST_S = 5.0
 SHARE_FOR_SAVING = 0.6
 """Share of the closing time; the rest is for the forward in progress and for unloading."""
 
-Observer = Callable[[Job, Outcome], None]
+Observer = Callable[[Request], None]
 
 log = logging.getLogger(__name__)
 
@@ -46,9 +45,9 @@ class Scheduler:
 
     New requests begin between two forwards. When the engine is full, these give way to a waiting request within one
     forward, and resume later: ahead work (`max_tokens=0`), alternatives to another user's request, and the last begun
-    request of a user that has at least two more at work than the waiting one's. Every request is answered exactly
-    once, with a completion or with an error; `on_done` runs on the model thread, or on the thread whose call ended the
-    request.
+    request of a user that has at least two more at work than the waiting one's. Every request gets its
+    outcome exactly once, a completion or an error, on the model thread, or on the thread whose call ended it while it
+    waited.
     """
 
     def __init__(
@@ -61,16 +60,14 @@ class Scheduler:
     ) -> None:
         """Unloads the model after `unload_after_s` seconds without a request.
 
-        Calls `observe` with every answer, and with every refusal for a limit. A client without a user counts as one.
-        Shows `watch` every answer of the model thread after its delivery.
+        Calls `observe` with every request that is answered, or refused for a limit. A client without a user counts as
+        one. Shows `watch` every answer of the model thread after its delivery.
         """
         self._watch = watch
         self._holder = holder
         self._unload_after_s = unload_after_s
         self._observe = observe
         self._inbox = Inbox(lambda: holder.capacity, holder.wake, limits)
-        self._ids = itertools.count(1)
-        self._jobs: dict[EngineRequest, Job] = {}  # for the model thread only
         self._residency: StoreStats | None = None
         self._save_until = math.inf  # by time.monotonic(), when closing
         self._saving = SavingSchedule(self._save)
@@ -93,45 +90,31 @@ class Scheduler:
         """The servers behind the engine, as they are now; none for the local engine."""
         return self._holder.replicas
 
-    def submit(
-        self,
-        request: CompletionRequest,
-        on_done: Callable[[Outcome], None],
-        client: str = "",
-        supersedes: bool = True,
-        on_prefill: OnPrefill = lambda *_: None,
-        on_text: OnText | None = None,
-        user: str = "",
-    ) -> int:
-        """Queue a request and return its id for `cancel`. Raises Busy if a limit of the user is reached.
+    def submit(self, request: Request) -> None:
+        """Queue a request. Raises Busy if a limit of the user is reached.
 
-        If it `supersedes`, older requests of the client's session fail with Cancelled. `on_prefill` follows the prefill
-        of a long prompt, and `on_text` receives the text while it grows: both on the engine's thread, without blocking.
+        If it supersedes, older requests of the client's session fail with Cancelled.
         """
-        job_id = next(self._ids)
-        key = client, request.session if supersedes else f"#{job_id}"
-        job = Job(job_id, key, request, on_done, on_prefill, on_text, user=user)
         try:
-            superseded = self._inbox.put(job)
+            superseded = self._inbox.put(request)
         except Busy as refusal:
-            self._count(job, refusal)
+            request.outcome = refusal
+            self._count(request)
             raise
         if superseded is not None:
-            self._tell(superseded, Cancelled("a newer request of the same session arrived"))
-        return job_id
+            self._deliver(superseded, Cancelled("a newer request of the same session arrived"))
 
-    def cancel(self, job_id: int) -> None:
+    def cancel(self, request: Request) -> None:
         """Answer a request with Cancelled: at once if it waits, within one forward if it runs."""
-        waiting = self._inbox.cancel(lambda job: job.id == job_id)
-        if waiting is not None:
-            self._tell(waiting, Cancelled("the client cancelled it"))
+        if self._inbox.cancel(lambda other: other is request) is not None:
+            self._deliver(request, Cancelled("the client cancelled it"))
 
     def forget(self, session: str, client: str = "") -> None:
         """Cancel the client's request of this session, and drop the text of its document for all clients."""
-        waiting = self._inbox.cancel(lambda job: job.key == (client, session))
+        waiting = self._inbox.cancel(lambda request: request.key == (client, session))
         self._inbox.add(partial(self._holder.forget, session), ("forget", session))
         if waiting is not None:
-            self._tell(waiting, Cancelled("the client asked the core to forget the session"))
+            self._deliver(waiting, Cancelled("the client asked the core to forget the session"))
 
     def release(self, session: str) -> None:
         """Unpin the KV of a closed document: the store may evict it by its ordinary rules."""
@@ -174,8 +157,8 @@ class Scheduler:
         """
         if timeout_s is not None:
             self._save_until = time.monotonic() + SHARE_FOR_SAVING * timeout_s
-        for job in self._inbox.close():
-            self._tell(job, Cancelled("the core is shutting down"))
+        for request in self._inbox.close():
+            self._deliver(request, Cancelled("the core is shutting down"))
         self._thread.join(timeout_s)
         return not self._thread.is_alive()
 
@@ -192,21 +175,21 @@ class Scheduler:
             except Exception as error:
                 log.exception("the engine failed; the next request loads it again")
                 self._abandon(MidfillError(f"the core failed: {error!r}"))
-        self._keep_going(lambda: self._end(self._holder.drop_cancelled()))
+        self._keep_going(lambda: self._end(self._holder.drop_unwanted()))
         self._do_chores(when_idle=False)
         self._unload()
 
     def _go_on(self) -> None:
         """Run one forward, and the work between two forwards."""
-        self._end(self._holder.drop_cancelled())
+        self._end(self._holder.drop_unwanted())
         self._do_chores(when_idle=False)
         self._saving.step_between_forwards()
         self._do_chores(when_idle=True)
         while True:
-            if (job := self._inbox.take()) is not None:
-                self._begin(job)
+            if (request := self._inbox.take()) is not None:
+                self._begin(request)
             elif self._inbox.make_room():
-                self._end(self._holder.drop_cancelled())
+                self._end(self._holder.drop_unwanted())
             else:
                 break
         self._end(self._holder.step())
@@ -215,18 +198,19 @@ class Scheduler:
         """Answer every request with the error, end the thread and refuse later requests."""
         self.lost = error
         waiting = self._inbox.close()
-        self._jobs.clear()
-        for job in self._inbox.running:
-            self._finish(job, error)
-        for job in waiting:
-            self._tell(job, error)
+        self._end_all(error)
+        for request in waiting:
+            self._deliver(request, error)
         self._keep_going(partial(self._holder.abandon, error))
 
     def _abandon(self, error: MidfillError) -> None:
-        self._jobs.clear()
-        for job in self._inbox.running:
-            self._finish(job, error)
+        self._end_all(error)
         self._unload()
+
+    def _end_all(self, error: MidfillError) -> None:
+        for request in self._inbox.running:
+            request.outcome = error
+            self._finish(request)
 
     def _wait_for_work(self) -> bool:
         """Return when there is something to do; False when closing.
@@ -257,30 +241,27 @@ class Scheduler:
             if self._inbox.has_work_within(0):
                 return
 
-    def _begin(self, job: Job) -> None:
-        job.queue_ms = (time.perf_counter() - job.submitted) * 1e3
+    def _begin(self, request: Request) -> None:
+        request.queue_ms = (time.perf_counter() - request.submitted) * 1e3
         try:
             was_loaded = self._holder.is_loaded
             engine = self._holder.engine()
             if not was_loaded:
                 self._note_residency()
-            run = engine.begin(
-                job.request, lambda: job.cancelled or job.gives_way, job.turn, job.on_prefill, job.on_text
-            )
+            engine.begin(request)
         except DeviceLost:
             raise
         except MidfillError as error:  # there is no engine
-            self._finish(job, error)
+            request.outcome = error
+            self._finish(request)
         else:
-            self._jobs[run] = job
-            if run.has_ended:
-                self._end([run])
+            if request.has_ended:
+                self._end([request])
 
-    def _end(self, runs: Iterable[EngineRequest]) -> None:
-        for run in runs:
-            job = self._jobs.pop(run)
+    def _end(self, requests: Iterable[Request]) -> None:
+        for request in requests:
             self._note_residency()
-            self._finish(job, self._answer(run, job))
+            self._finish(request)
 
     def _note_residency(self) -> None:
         """Keep the store's statistics as they are now; it loads no engine in place of one that is gone."""
@@ -298,46 +279,44 @@ class Scheduler:
         self._note_residency()
         self._keep_going(partial(on_done, error))
 
-    def _answer(self, run: EngineRequest, job: Job) -> Outcome | None:
-        """The answer of an ended run; None if it was cancelled or gave way."""
-        try:
-            completion = run.completion()
-        except MidfillError as error:
-            return error
-        except Exception as error:
-            log.exception("request %d failed", job.id)
-            return MidfillError(f"the core failed: {error!r}")
-        job.tokens = completion.usage.recomputed_tokens + completion.usage.generated_tokens
-        if job.cancelled or completion.finish_reason == "cancelled":
-            return None
-        return replace(completion, usage=replace(completion.usage, queue_ms=job.queue_ms))
+    def _finish(self, request: Request) -> None:
+        """Deliver the outcome; a request that gave way has none and returns to the queue."""
+        if self._inbox.end(request):
+            self._deliver(request, self._answer(request))
+            self._keep_going(partial(self._show, request))
 
-    def _finish(self, job: Job, answer: Outcome | None) -> None:
-        """Deliver the answer; a job that gave way has none and returns to the queue."""
-        if self._inbox.end(job, answer):
-            answer = answer or Cancelled("superseded or cancelled")
-            self._tell(job, answer)
-            self._keep_going(partial(self._show, job, answer))
+    def _answer(self, request: Request) -> Completion | MidfillError:
+        """The answer to an ended request, by the engine's outcome."""
+        outcome = request.outcome
+        assert outcome is not None
+        if isinstance(outcome, MidfillError):
+            return outcome
+        if isinstance(outcome, Exception):
+            log.error("a request of the session %s failed", request.spec.session, exc_info=outcome)
+            return MidfillError(f"the core failed: {outcome!r}")
+        if request.cancelled or outcome.finish_reason == "cancelled":
+            return Cancelled("superseded or cancelled")
+        return replace(outcome, usage=replace(outcome.usage, queue_ms=request.queue_ms))
 
-    def _show(self, job: Job | None = None, answer: Outcome | None = None) -> None:
-        """Show the watcher the present, with the answer to a job."""
+    def _show(self, request: Request | None = None) -> None:
+        """Show the watcher the present, with a request that was answered."""
         if self._watch is None or not self._watch.wanted:
             return
-        answered = None
-        if job is not None and answer is not None:
-            stretches = self._holder.stretches(job.request, answer.usage) if isinstance(answer, Completion) else ()
-            answered = Answered(job.key[0], job.request, answer, stretches)
-        at_work = len(self._inbox.running)
-        self._watch.see(Sight(self._inbox.waiting, at_work, self.residency, self._holder.residents(), answered))
+        stretches: tuple[Stretch, ...] = ()
+        if request is not None and isinstance(request.outcome, Completion):
+            stretches = self._holder.stretches(request.spec, request.outcome.usage)
+        at_work, residents = len(self._inbox.running), self._holder.residents()
+        self._watch.see(Sight(self._inbox.waiting, at_work, self.residency, residents, request, stretches))
 
-    def _tell(self, job: Job, answer: Outcome) -> None:
-        """Count the answer, then deliver it. Logs an error in either, which stops neither the other nor the thread."""
-        self._count(job, answer)
-        self._keep_going(partial(job.on_done, answer), f"the answer to request {job.id} could not be delivered")
+    def _deliver(self, request: Request, outcome: Completion | MidfillError) -> None:
+        """Count the outcome, then report it. Logs an error in either, which stops neither the other nor the thread."""
+        request.outcome = outcome
+        self._count(request)
+        self._keep_going(partial(request.changed, request), "the answer to a request could not be delivered")
 
-    def _count(self, job: Job, answer: Outcome) -> None:
+    def _count(self, request: Request) -> None:
         if self._observe is not None:
-            self._keep_going(partial(self._observe, job, answer), f"request {job.id} could not be counted")
+            self._keep_going(partial(self._observe, request), "a request could not be counted")
 
     def _do_chores(self, *, when_idle: bool) -> None:
         for chore in self._inbox.take_chores(when_idle=when_idle):

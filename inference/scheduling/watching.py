@@ -5,21 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
+from inference.engine.request import Request
 from inference.engine.slots import Resident
-from inference.scheduling.job_queue import Outcome
 from inference.text.stretches import Stretch
 from kv_store.interface import StoreStats
-from protocol.messages import CompletionRequest
-
-
-@dataclass(frozen=True, slots=True)
-class Answered:
-    """A request that the model thread has answered; `stretches` is empty unless it was completed."""
-
-    client: str
-    request: CompletionRequest
-    answer: Outcome
-    stretches: tuple[Stretch, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +19,8 @@ class Sight:
     at_work: int
     stats: StoreStats | None
     residents: tuple[Resident, ...]
-    answered: Answered | None = None
+    answered: Request | None = None  # that has its outcome
+    stretches: tuple[Stretch, ...] = ()  # of its prompt, if it was completed
 
 
 class Watch(Protocol):

@@ -12,7 +12,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from inference.engine.interface import ReplicaStatus
-from inference.scheduling.job_queue import Job, Outcome, kind_of, outcome_of
+from inference.engine.request import Request
 from kv_store.interface import StoreStats
 from protocol.messages import Completion, Usage
 
@@ -64,18 +64,18 @@ class Metrics:
         self._tokens = self._gauge("resident_tokens", "Tokens whose KV is in the store, by tier.", "tier")
         self._bytes = self._gauge("resident_bytes", "Bytes of KV in the store, by tier.", "tier")
 
-    def observe(self, job: Job, answer: Outcome) -> None:
-        user, kind, outcome = job.user or NO_USER, kind_of(job.request), outcome_of(answer)
+    def observe(self, request: Request) -> None:
+        user, kind, outcome = request.user or NO_USER, request.kind, request.result
         self._requests.labels(kind, outcome).inc()
         self._user_requests.labels(user, outcome).inc()
-        if not isinstance(answer, Completion):
+        if not isinstance(request.outcome, Completion):
             return
-        usage = answer.usage
+        usage = request.outcome.usage
         self._add(usage)
         for name in _USER_TOKENS:
             self._user_tokens.labels(user, name).inc(getattr(usage, f"{name}_tokens"))
         if kind == "suggestion":
-            self._suggestion.labels(user).observe(time.perf_counter() - job.submitted)
+            self._suggestion.labels(user).observe(time.perf_counter() - request.submitted)
             self._queue.observe(usage.queue_ms / 1e3)
             self._prefill.observe(usage.prefill_ms / 1e3)
             self._resident_share.labels(user).observe(1 - usage.recomputed_tokens / max(1, usage.prompt_tokens))

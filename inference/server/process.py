@@ -19,11 +19,11 @@ from typing import Any, cast
 import uvicorn
 from starlette.applications import Starlette
 
+from inference.engine.request import Request
 from inference.loading.options import EngineOptions
 from inference.loading.speed_record import SpeedRecord
 from inference.remote.connecting import needs_download, open_engine
 from inference.scheduling.engine_holder import EngineHolder
-from inference.scheduling.job_queue import Job, Outcome
 from inference.scheduling.scheduler import Scheduler
 from inference.scheduling.user_limits import UserLimits
 from inference.server.admission.access import Access, HostNames
@@ -174,10 +174,10 @@ def _run(
     presence, metrics, anchors, feed = Presence(), Metrics(), TextAnchors(), Feed()
     request_log = RequestLog() if options.log_json else None
 
-    def observe(job: Job, answer: Outcome) -> None:
-        metrics.observe(job, answer)
+    def observe(request: Request) -> None:
+        metrics.observe(request)
         if request_log is not None:
-            request_log.observe(job, answer)
+            request_log.observe(request)
 
     name, cache = core_name(options.engine.model, options.engine.engine), options.engine.cache_folder
     forget_saved = None if cache is None else partial(purge_saved, cache)

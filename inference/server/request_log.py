@@ -7,7 +7,7 @@ import secrets
 import time
 from hashlib import blake2s
 
-from inference.scheduling.job_queue import Job, Outcome, kind_of, outcome_of
+from inference.engine.request import Request
 from protocol.errors import MidfillError
 from protocol.messages import Completion
 
@@ -22,16 +22,17 @@ class RequestLog:
     def __init__(self) -> None:
         self._key = secrets.token_bytes(16)  # sessions are named after files: lines can be compared within a run only
 
-    def observe(self, job: Job, answer: Outcome) -> None:
+    def observe(self, request: Request) -> None:
+        outcome = request.outcome
         fields: dict[str, object] = {
-            "user": job.user,
-            "session": blake2s(job.request.session.encode(), digest_size=8, key=self._key).hexdigest(),
-            "kind": kind_of(job.request),
-            "outcome": outcome_of(answer),
-            "ms": round((time.perf_counter() - job.submitted) * 1e3, 1),
+            "user": request.user,
+            "session": blake2s(request.spec.session.encode(), digest_size=8, key=self._key).hexdigest(),
+            "kind": request.kind,
+            "outcome": request.result,
+            "ms": round((time.perf_counter() - request.submitted) * 1e3, 1),
         }
-        if isinstance(answer, Completion):
-            fields |= {name: round(getattr(answer.usage, name), 1) for name in _USAGE}
-        elif isinstance(answer, MidfillError):
-            fields["error"] = answer.code
+        if isinstance(outcome, Completion):
+            fields |= {name: round(getattr(outcome.usage, name), 1) for name in _USAGE}
+        elif isinstance(outcome, MidfillError):
+            fields["error"] = outcome.code
         log.info("request", extra=fields)

@@ -15,8 +15,8 @@ from msgspec.structs import replace
 from starlette.types import Message
 from starlette.websockets import WebSocket
 
+from inference.engine.request import Request
 from inference.engine.sessions import session_of_user
-from inference.scheduling.job_queue import Outcome
 from inference.scheduling.scheduler import Scheduler
 from inference.server.admission.access import SUBPROTOCOL
 from inference.server.admission.connections import Address, Connections
@@ -27,7 +27,7 @@ from inference.server.http.text_anchors import TextAnchors
 from inference.server.outbox import Outbox
 from inference.server.retirement import Retirement
 from protocol.errors import BadInput, Busy, Cancelled, MidfillError
-from protocol.messages import PROTOCOL_VERSION, Completion, CoreStatus
+from protocol.messages import PROTOCOL_VERSION, CoreStatus
 from protocol.wire import (
     Cancel,
     ClientMessage,
@@ -141,7 +141,7 @@ class Connection:
         self._clients = presence
         self._name = name
         self._lock = threading.RLock()  # a submission may answer an older request
-        self._jobs: dict[int, int] = {}  # the client's id -> the scheduler's; guarded by the lock
+        self._requests: dict[int, Request] = {}  # by the client's id; guarded by the lock
         self._prefills: dict[str, _Prefill] = {}  # by session; guarded, too
         self._presence = ExitStack()
         self._presence.enter_context(presence.listen(lambda _: self._announce()))
@@ -159,17 +159,17 @@ class Connection:
         self._presence.close()
         self._retirement.withdraw(self._name)
         with self._lock:
-            for job_id in tuple(self._jobs.values()):
-                self._scheduler.cancel(job_id)
+            for request in tuple(self._requests.values()):
+                self._scheduler.cancel(request)
 
     def _handle(self, message: ClientMessage) -> None:
         if isinstance(message, Complete):
             self._submit(message)
         elif isinstance(message, Cancel):
             with self._lock:
-                job_id = self._jobs.get(message.id)
-            if job_id is not None:  # else the answer is already being sent
-                self._scheduler.cancel(job_id)
+                request = self._requests.get(message.id)
+            if request is not None:  # else the answer is already being sent
+                self._scheduler.cancel(request)
         elif isinstance(message, Forget):
             self._forget_anchors()
             self._scheduler.forget(self._session(message.session), self._name)
@@ -209,51 +209,54 @@ class Connection:
 
     def _submit(self, message: Complete) -> None:
         with self._lock:
-            if message.id in self._jobs:
+            if message.id in self._requests:
                 self._send(Failed(message.id, BadInput.code, f"request {message.id} is still running"))
                 return
             if self._is_draining():
                 self._send(Failed(message.id, Cancelled.code, "the core is shutting down"))
                 return
             session = message.request.session
+            request = Request(
+                replace(message.request, session=self._session(session)),
+                self._name,
+                self._user.name,
+                partial(self._changed, message.id, session),
+            )
+            self._requests[message.id] = request
             try:
-                self._jobs[message.id] = self._scheduler.submit(
-                    replace(message.request, session=self._session(session)),
-                    lambda answer: self._answer(message.id, session, answer),
-                    self._name,
-                    on_prefill=lambda tokens, of: self._tell_prefill(message.id, session, tokens, of),
-                    user=self._user.name,
-                )
-            except Busy as error:
-                self._send(Failed(message.id, error.code, f"{error}; try again in {error.retry_after_s} s"))
-            except Cancelled as error:
-                self._send(Failed(message.id, error.code, str(error)))
+                self._scheduler.submit(request)
+            except (Busy, Cancelled) as error:
+                del self._requests[message.id]
+                again = f"; try again in {error.retry_after_s} s" if isinstance(error, Busy) else ""
+                self._send(Failed(message.id, error.code, f"{error}{again}"))
 
-    def _tell_prefill(self, client_id: int, session: str, tokens: int, of: int) -> None:
-        """Send how far a prefill is, at intervals, if it takes long; called on the engine's thread.
+    def _changed(self, client_id: int, session: str, request: Request) -> None:
+        """Send the outcome, or how far the prefill is; usually called on the model thread."""
+        with self._lock:
+            if request.outcome is None:
+                self._report_prefill(client_id, session, request)
+                return
+            del self._requests[client_id]
+            if not isinstance(request.outcome, Cancelled):
+                self._prefills.pop(session, None)
+        if isinstance(request.outcome, MidfillError):
+            self._send(Failed(client_id, request.outcome.code, str(request.outcome)))
+        else:
+            self._send(Completed(client_id, request.completion()))
+
+    def _report_prefill(self, client_id: int, session: str, request: Request) -> None:
+        """Send how far a prefill is, at intervals, if it takes long.
 
         A request that supersedes another one continues its prefill, so the time counts from the first of them.
         """
         now = time.monotonic()
-        with self._lock:
-            prefill = self._prefills.get(session)
-            if prefill is None or now - prefill.went_on > LONG_PREFILL_S:
-                prefill = self._prefills[session] = _Prefill(now + LONG_PREFILL_S, now)
-            prefill.went_on = now
-            if now >= prefill.due and client_id in self._jobs:
-                prefill.due = now + TELL_EVERY_S
-                self._send(Prefilled(client_id, tokens, of))
-
-    def _answer(self, client_id: int, session: str, answer: Outcome) -> None:
-        """Send the answer; usually called on the model thread."""
-        with self._lock:
-            del self._jobs[client_id]
-            if not isinstance(answer, Cancelled):
-                self._prefills.pop(session, None)
-        if isinstance(answer, Completion):
-            self._send(Completed(client_id, answer))
-        else:
-            self._send(Failed(client_id, answer.code, str(answer)))
+        prefill = self._prefills.get(session)
+        if prefill is None or now - prefill.went_on > LONG_PREFILL_S:
+            prefill = self._prefills[session] = _Prefill(now + LONG_PREFILL_S, now)
+        prefill.went_on = now
+        if now >= prefill.due and client_id in self._requests:
+            prefill.due = now + TELL_EVERY_S
+            self._send(Prefilled(client_id, request.prefilled, request.cost.prompt_tokens))
 
     def _announce(self) -> None:
         with self._lock:  # the lock orders the messages: the last one sent is the current status

@@ -14,12 +14,13 @@ from msgspec import structs
 
 from inference.backends.chunk import Chunk
 from inference.backends.model import Choice, Model
-from inference.engine.active_request import ActiveRequest
 from inference.engine.engine import Engine
+from inference.engine.request import Request
 from inference.engine.turns import SHARED_CHUNK, SMALL_CHUNK
 from inference.loading.engine import load_engine
 from inference.loading.options import EngineOptions
-from protocol.messages import Completion, CompletionRequest, Prompt, StopRule
+from protocol.messages import CompletionRequest, Prompt, StopRule
+from tests.inference.requests import begin, finish
 from tests.inference.tiny import write_checkpoint
 
 SOURCE = Path(__file__).read_text(encoding="utf-8")
@@ -70,19 +71,13 @@ def ask(session: str, cut: int = 400, max_tokens: int = 8, increment: str = "") 
     return CompletionRequest(session, prompt, max_tokens, StopRule(indent=0))
 
 
-def finish(engine: Engine, *runs: ActiveRequest) -> list[Completion]:
-    while not all(run.has_ended for run in runs):
-        engine.step()
-    return [run.completion() for run in runs]
-
-
 def test_sessions_that_decode_together_share_their_forwards(engine: Engine, watched: WatchedModel) -> None:
     for session in "abc":
         engine.complete(ask(session, max_tokens=0))
     watched.forwards.clear()
     answers = finish(
         engine,
-        *(engine.begin(ask(session, max_tokens=tokens)) for session, tokens in zip("abc", (8, 3, 6), strict=True)),
+        *(begin(engine, ask(session, max_tokens=tokens)) for session, tokens in zip("abc", (8, 3, 6), strict=True)),
     )
     forwards = [answer.usage.forwards for answer in answers]
     assert len(watched.forwards) == max(forwards) < sum(forwards)
@@ -94,9 +89,9 @@ def test_sessions_that_decode_together_share_their_forwards(engine: Engine, watc
 def test_prompts_take_turns_and_keystrokes_do_not_wait_for_them(engine: Engine, watched: WatchedModel) -> None:
     engine.complete(ask("a"))
     watched.forwards.clear()
-    long = [engine.begin(ask("b", cut=900)), engine.begin(ask("c", cut=900))]
+    long = [begin(engine, ask("b", cut=900)), begin(engine, ask("c", cut=900))]
     engine.step()
-    keystroke = engine.begin(ask("a", increment="x"))
+    keystroke = begin(engine, ask("a", increment="x"))
     forwards = len(watched.forwards)
     (answer,) = finish(engine, keystroke)
     assert len(watched.forwards) - forwards == answer.usage.forwards  # it had a place in every one of them
@@ -105,7 +100,7 @@ def test_prompts_take_turns_and_keystrokes_do_not_wait_for_them(engine: Engine, 
 
 
 def test_two_long_prompts_progress_at_the_same_pace(engine: Engine, watched: WatchedModel) -> None:
-    runs = [engine.begin(ask("b", cut=900, max_tokens=1)), engine.begin(ask("c", cut=900, max_tokens=1))]
+    runs = [begin(engine, ask("b", cut=900, max_tokens=1)), begin(engine, ask("c", cut=900, max_tokens=1))]
     ended_after = []
     while not all(run.has_ended for run in runs):
         ended_after += [len(watched.forwards)] * len(engine.step())
@@ -113,9 +108,9 @@ def test_two_long_prompts_progress_at_the_same_pace(engine: Engine, watched: Wat
 
 
 def test_turns_pass_from_client_to_client(engine: Engine, watched: WatchedModel) -> None:
-    flood = [engine.begin(ask(session, cut=900), client="flood") for session in "ab"]
+    flood = [begin(engine, ask(session, cut=900), client="flood") for session in "ab"]
     engine.step()
-    other = engine.begin(ask("c", cut=900, max_tokens=1), client="other")
+    other = begin(engine, ask("c", cut=900, max_tokens=1), client="other")
     forwards = len(watched.forwards)
     (answer,) = finish(engine, other)
     assert len(watched.forwards) - forwards <= 2 * answer.usage.forwards
@@ -129,11 +124,11 @@ def test_long_prompts_of_others_at_most_double_what_a_keystroke_takes(options: E
     engine._model = watched  # type: ignore[assignment]
     engine._clock = lambda: float(sum(map(sum, watched.forwards)))
     engine.complete(ask("key"))
-    flood = [engine.begin(ask(session, cut=900), client="flood") for session in "ab"]
+    flood = [begin(engine, ask(session, cut=900), client="flood") for session in "ab"]
     for length in range(1, 6):
         engine.step()
         before = len(watched.forwards)
-        keystroke = engine.begin(ask("key", increment="x" * length), client="other")
+        keystroke = begin(engine, ask("key", increment="x" * length), client="other")
         (answer,) = finish(engine, keystroke)
         forwards = watched.forwards[before:]
         assert len(forwards) == answer.usage.forwards
@@ -142,7 +137,7 @@ def test_long_prompts_of_others_at_most_double_what_a_keystroke_takes(options: E
         assert long <= without_long + CHUNK
         while any(run.has_ended for run in flood):
             flood = [run for run in flood if not run.has_ended]
-            flood.append(engine.begin(ask(f"{length}", cut=900), client="flood"))
+            flood.append(begin(engine, ask(f"{length}", cut=900), client="flood"))
     finish(engine, *flood)
 
 
@@ -151,11 +146,11 @@ def test_chunks_are_shorter_while_another_client_types(options: EngineOptions) -
     watched = WatchedModel(engine._model)
     engine._model = watched  # type: ignore[assignment]
     engine._clock = lambda: float(sum(map(sum, watched.forwards))) / 1000  # a token takes a millisecond
-    engine.begin(ask("alone", cut=900), client="flood")
+    begin(engine, ask("alone", cut=900), client="flood")
     engine.step()
     assert max(watched.forwards[-1]) == 4 * SHARED_CHUNK
-    finish(engine, engine.begin(ask("key"), client="typist"))
-    engine.begin(ask("more", cut=900), client="flood")
+    finish(engine, begin(engine, ask("key"), client="typist"))
+    begin(engine, ask("more", cut=900), client="flood")
     before = len(watched.forwards)
     for _ in range(6):
         engine.step()
@@ -163,9 +158,9 @@ def test_chunks_are_shorter_while_another_client_types(options: EngineOptions) -
 
 
 def test_ahead_work_has_its_turn_when_nobody_waits(engine: Engine, watched: WatchedModel) -> None:
-    ahead = engine.begin(ask("a", cut=900, max_tokens=0))
+    ahead = begin(engine, ask("a", cut=900, max_tokens=0))
     engine.step()
-    asked = engine.begin(ask("b"))
+    asked = begin(engine, ask("b"))
     needed = len(watched.forwards)
     (answer,) = finish(engine, asked)
     assert [len(shared) for shared in watched.forwards[needed:]] == [1] * answer.usage.forwards
@@ -175,13 +170,12 @@ def test_ahead_work_has_its_turn_when_nobody_waits(engine: Engine, watched: Watc
 
 
 def test_cancellation_is_seen_before_the_next_forward(engine: Engine, watched: WatchedModel) -> None:
-    wanted = True
-    cancelled = engine.begin(ask("a", cut=900), lambda: not wanted)
-    other = engine.begin(ask("b"))
+    cancelled = begin(engine, ask("a", cut=900))
+    other = begin(engine, ask("b"))
     engine.step()
-    wanted = False
+    cancelled.cancelled = True
     forwards = len(watched.forwards)
-    assert engine.drop_cancelled() == [cancelled]
+    assert engine.drop_unwanted() == [cancelled]
     assert len(watched.forwards) == forwards
     assert cancelled.completion().finish_reason == "cancelled"
     assert finish(engine, other)[0].finish_reason != "cancelled"
@@ -193,7 +187,7 @@ def test_a_failing_forward_is_told_to_all_who_shared_it_and_to_nobody_else(
     engine: Engine, watched: WatchedModel
 ) -> None:
     expected = engine.complete(structs.replace(ask("a"), reuse=False)).text
-    runs = [engine.begin(ask("a")), engine.begin(ask("b"))]
+    runs = [begin(engine, ask("a")), begin(engine, ask("b"))]
     engine.step()
     watched.failure = RuntimeError("out of memory")
     assert engine.step() == runs
@@ -225,11 +219,11 @@ class Editors:
         self.rng = random.Random(seed)
         self.texts = {"a": "", "b": "", "c": "", "d": ""}
         self.cuts = dict.fromkeys(self.texts, 300)
-        self.running: list[ActiveRequest] = []
+        self.running: dict[Request, int] = {}  # with the steps after which it is cancelled
 
     def begin(self) -> None:
         """Somebody types, deletes, or goes elsewhere, and asks; perhaps the answer is not wanted for long."""
-        idle = [session for session in self.texts if session not in {run.request.session for run in self.running}]
+        idle = [session for session in self.texts if session not in {run.spec.session for run in self.running}]
         session = self.rng.choice(idle)
         text = self.texts[session]
         keep = len(text) if self.rng.random() < 0.7 else self.rng.randint(0, len(text))
@@ -243,24 +237,26 @@ class Editors:
             self.texts[session],
         )
         patience = self.rng.choice([1000, 1000, 1000, 0, 2, 5])
-        asked = iter(range(patience))
-        self.note(self.engine.begin(structs.replace(request, session=session), lambda: next(asked, None) is None))
+        run = begin(self.engine, structs.replace(request, session=session))
+        if run.has_ended:
+            self.check(run)
+        else:
+            self.running[run] = patience
 
     def step(self) -> None:
+        for run in self.running:
+            run.cancelled = self.running[run] <= 0
+            self.running[run] -= 1
         for run in self.engine.step():
-            self.note(run)
+            del self.running[run]
+            self.check(run)
 
-    def note(self, run: ActiveRequest) -> None:
-        """A run that was begun, or has ended: then its text has to be the one that is computed alone, and cold."""
+    def check(self, run: Request) -> None:
+        """The text of a request that has ended has to be the one that is computed alone, and cold."""
         self.engine.check_integrity()
-        if not run.has_ended:
-            self.running.append(run)
-            return
-        if run in self.running:
-            self.running.remove(run)
         completion = run.completion()
         if completion.finish_reason != "cancelled":
-            assert completion.text == self.oracle(run.request)
+            assert completion.text == self.oracle(run.spec)
 
 
 SLOW = {"kernel", "exact"}  # settings with which torch computes all

@@ -21,6 +21,7 @@ from inference.text.token_ids import packed
 from inference.text.tokenization import TextTokenizer
 from kv_store.dry_workspace import DryWorkspace
 from protocol.messages import CompletionRequest, Prompt, StopRule
+from tests.inference.requests import complete_cancelled
 from tests.inference.slots import last_slot, store_without_room
 from tests.inference.tiny import write_checkpoint
 
@@ -121,8 +122,7 @@ def test_what_was_suggested_elsewhere_is_guessed_too(tiny_tokenizer: TextTokeniz
 
 def test_what_a_cancelled_request_had_is_guessed_next(tiny_tokenizer: TextTokenizer) -> None:
     engine, model = parrot(tiny_tokenizer, "b = 1; ", LINE)
-    asked = iter([False] * 12)
-    assert engine.complete(ask("b = 1; "), lambda: next(asked, True)).finish_reason == "cancelled"
+    assert complete_cancelled(engine, ask("b = 1; "), 12).finish_reason == "cancelled"
     model.forwards.clear()
     engine.complete(ask("b = 1; "))
     assert model.forwards[0] > 4

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import Request as HttpRequest
 
+from inference.engine.request import Request
 from inference.engine.sessions import session_of_user
-from inference.scheduling.job_queue import Outcome
 from inference.scheduling.scheduler import Scheduler
 from inference.server.http.bodies import MAX_NAME_CHARS
 from inference.server.http.line_ends import completed, inward, outward
@@ -88,7 +88,7 @@ class Asking:
             )
 
     async def pieces(
-        self, request: Request, wanted: CompletionRequest, count: int = 1, *, grows: bool, line_end: str = "\n"
+        self, http: HttpRequest, wanted: CompletionRequest, count: int = 1, *, grows: bool, line_end: str = "\n"
     ) -> AsyncGenerator[Piece]:
         """The texts of `count` choices with the client's line ends, one after another: while they grow, or whole.
 
@@ -99,22 +99,22 @@ class Asking:
             for number in range(count):
                 drawn = replace(wanted.sampling, seed=wanted.sampling.seed + number)
                 one = replace(wanted, sampling=drawn)
-                async for piece in self._texts(request, one, number, grows=grows, line_end=line_end):
+                async for piece in self._texts(http, one, number, grows=grows, line_end=line_end):
                     yield piece
             return
         several = replace(wanted, alternatives=count - 1)
-        async for piece in self._texts(request, several, 0, grows=grows, line_end=line_end):
+        async for piece in self._texts(http, several, 0, grows=grows, line_end=line_end):
             yield piece
             if piece.completion is not None:
                 for number, other in enumerate(_others(piece.completion, count - 1), 1):
                     yield Piece(number, other.text, other)
 
     async def _texts(
-        self, request: Request, wanted: CompletionRequest, choice: int, *, grows: bool, line_end: str
+        self, http: HttpRequest, wanted: CompletionRequest, choice: int, *, grows: bool, line_end: str
     ) -> AsyncGenerator[Piece]:
         """The pieces of one request; the prompt counts with the first choice."""
         shown = ""
-        async with aclosing(self._answers(request, wanted, grows=grows)) as answers:
+        async with aclosing(self._answers(http, wanted, grows=grows)) as answers:
             async for answer in answers:
                 text = outward(answer if isinstance(answer, str) else answer.text, line_end)
                 more, shown = text[len(shown) :], max(shown, text, key=len)
@@ -126,28 +126,27 @@ class Asking:
                     yield Piece(choice, more)
 
     async def _answers(
-        self, request: Request, wanted: CompletionRequest, *, grows: bool
+        self, http: HttpRequest, wanted: CompletionRequest, *, grows: bool
     ) -> AsyncGenerator[str | Completion]:
         """The text so far, again and again if it `grows`, then the completion; raises the error that it ends with."""
         loop = asyncio.get_running_loop()
-        arrived: asyncio.Queue[str | Outcome] = asyncio.Queue(_MOST_UNREAD)
+        arrived: asyncio.Queue[str | Completion | MidfillError] = asyncio.Queue(_MOST_UNREAD)
 
-        def put(what: str | Outcome) -> None:
+        def put(what: str | Completion | MidfillError) -> None:
             if arrived.full():
                 arrived.get_nowait()  # a later text, or the completion, has all of it
             arrived.put_nowait(what)
 
-        def tell(what: str | Outcome) -> None:
-            if not loop.is_closed():
-                loop.call_soon_threadsafe(put, what)
+        def changed(request: Request) -> None:
+            what = request.outcome
+            if not loop.is_closed() and (what is not None or request.text):
+                loop.call_soon_threadsafe(put, what if isinstance(what, Completion | MidfillError) else request.text)
 
-        client = f"http {request.client.host if request.client else ''}"
+        client = f"http {http.client.host if http.client else ''}"
+        request = Request(wanted, client, user_of(http), changed, supersedes=False, grows=grows)
         with self._visit():
-            user = user_of(request)
-            job_id = self.scheduler.submit(
-                wanted, tell, client, supersedes=False, on_text=tell if grows else None, user=user
-            )
-            watch = asyncio.create_task(self._cancel_when_gone(request, job_id))
+            self.scheduler.submit(request)
+            watch = asyncio.create_task(self._cancel_when_gone(http, request))
             try:
                 while True:
                     what = await arrived.get()
@@ -158,29 +157,29 @@ class Asking:
                         return
             finally:
                 watch.cancel()
-                self.scheduler.cancel(job_id)
+                self.scheduler.cancel(request)
 
-    async def _cancel_when_gone(self, request: Request, job_id: int) -> None:
-        while (await request.receive())["type"] != "http.disconnect":
+    async def _cancel_when_gone(self, http: HttpRequest, request: Request) -> None:
+        while (await http.receive())["type"] != "http.disconnect":
             pass
-        self.scheduler.cancel(job_id)
+        self.scheduler.cancel(request)
 
 
-def user_of(request: Request) -> str:
+def user_of(http: HttpRequest) -> str:
     """The name of the user whose token the request carries; empty for the core's own token."""
-    return str(request.scope["user"].name)
+    return str(http.scope["user"].name)
 
 
-def session_of(request: Request, *names: str | int | None) -> str:
+def session_of(http: HttpRequest, *names: str | int | None) -> str:
     """The user's session for a request: its header, else the first of the `names` that is not empty, else none.
 
     Raises HTTPException if the header is longer than MAX_NAME_CHARS.
     """
-    header = request.headers.get(SESSION_HEADER, "")
+    header = http.headers.get(SESSION_HEADER, "")
     if len(header) > MAX_NAME_CHARS:
         raise HTTPException(422, f"{SESSION_HEADER} has {len(header)} characters: at most {MAX_NAME_CHARS} are allowed")
     name = next((str(name) for name in (header, *names) if name not in ("", None)), "")
-    return session_of_user(user_of(request), f"http/{name}" if name else ANONYMOUS)
+    return session_of_user(user_of(http), f"http/{name}" if name else ANONYMOUS)
 
 
 async def whole(pieces: AsyncIterable[Piece]) -> list[Completion]:

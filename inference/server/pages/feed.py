@@ -12,10 +12,13 @@ import psutil
 from msgspec import structs
 from rapidfuzz.distance import Prefix
 
-from inference.scheduling.watching import Answered, Sight
+from inference.engine.request import Request
+from inference.scheduling.watching import Sight
 from inference.server.http.streaming import event
+from inference.text.stretches import Stretch
+from protocol.errors import MidfillError
 from protocol.heat import estimate_tokens, heat
-from protocol.messages import Completion, CoreStatus, Prompt
+from protocol.messages import CoreStatus, Prompt
 
 MOST_UNREAD = 256
 """Events that a listener may leave unread; one that leaves more is disconnected."""
@@ -48,7 +51,7 @@ class Feed:
                 "tiers": [] if stats is None else list(stats.tiers),
                 "evicted_tokens": 0 if stats is None else stats.evicted_tokens,
                 "residents": list(sight.residents),
-                "answered": None if sight.answered is None else self._answered(sight.answered),
+                "answered": None if sight.answered is None else self._answered(sight.answered, sight.stretches),
             }
         )
 
@@ -101,24 +104,25 @@ class Feed:
         for send in listeners:
             send(one)
 
-    def _answered(self, answered: Answered) -> dict[str, Any]:
-        request, answer = answered.request, answered.answer
+    def _answered(self, request: Request, stretches: tuple[Stretch, ...]) -> dict[str, Any]:
+        session, answer = request.spec.session, request.outcome
         told: dict[str, Any] = {
             "at": time.time(),
-            "client": answered.client,
-            "session": request.session,
-            "ahead": request.max_tokens == 0,
+            "client": request.client,
+            "session": session,
+            "ahead": request.is_ahead_work,
         }
-        if not isinstance(answer, Completion):
+        if isinstance(answer, MidfillError):
             return told | {"outcome": answer.code, "message": str(answer)}
-        usage = answer.usage
-        inserted = estimate_tokens(len(self._inserted(request.session, request.prompt)))
+        completion = request.completion()
+        usage = completion.usage
+        inserted = estimate_tokens(len(self._inserted(session, request.spec.prompt)))
         return told | {
             "outcome": "completed",
             "heat": heat(usage, inserted),
             "usage": structs.asdict(usage),
-            "text": answer.text,
-            "prompt": list(answered.stretches),
+            "text": completion.text,
+            "prompt": list(stretches),
         }
 
     def _inserted(self, session: str, prompt: Prompt) -> str:

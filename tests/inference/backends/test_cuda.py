@@ -23,6 +23,7 @@ from kv_store.dry_workspace import DryWorkspace
 from kv_store.tiers.tensor_storage import HostStorage
 from protocol.errors import BadInput, DeviceLost
 from protocol.messages import Completion, CompletionRequest, Prompt, StopRule
+from tests.inference.requests import begin
 from tests.inference.simulated_cuda import Operators, SimulatedCuda
 
 TEXT = "def size_of(path):\n    return os.stat(path).st_size\n\n\n"
@@ -304,9 +305,9 @@ def test_a_request_that_finds_no_memory_for_its_workspace_goes_on_later(
     simulated: SimulatedCuda, options: EngineOptions
 ) -> None:
     engine = load_engine(replace(options, slots=4, context_tokens=512, speculation=False))
-    first = engine.begin(ask())
+    first = begin(engine, ask())
     simulated.total_bytes = simulated.allocated() + 180_000  # a workspace has 196,608
-    second = engine.begin(ask(session="b.py"))
+    second = begin(engine, ask(session="b.py"))
     assert second.completion().finish_reason == "cancelled"  # the scheduler puts it back in line
     assert engine.capacity == 1
     while not first.has_ended:
@@ -347,7 +348,7 @@ def test_an_error_that_leaves_the_gpu_usable_is_one_requests_own(
 
 def test_a_lost_gpu_is_told_from_a_failed_request(simulated: SimulatedCuda, options: EngineOptions) -> None:
     engine = load_engine(options)
-    engine.begin(ask())
+    begin(engine, ask())
     simulated.break_context()
     with pytest.raises(DeviceLost, match=r"cuda:0 fails every call since .*illegal memory access"):
         engine.step()

@@ -7,8 +7,9 @@ from typing import Any
 
 from inference.backends.chunk import Chunk
 from inference.backends.model import Choice
-from inference.engine.active_request import ActiveRequest
 from inference.engine.completing import Tools, complete
+from inference.engine.request import Request
+from inference.engine.turns import Run
 from inference.text.prompts import tokenize_prompt
 from inference.text.token_ids import TokenIds
 from protocol.messages import CompletionRequest, Prompt, StopRule
@@ -22,14 +23,15 @@ def prompt_ids(tools: Tools, request: CompletionRequest) -> TokenIds:
 
 
 def drive(
-    request: CompletionRequest, tools: Tools, says: Callable[[Chunk], Sequence[int | Choice]]
-) -> tuple[ActiveRequest, list[Chunk]]:
-    """Answer every chunk with the tokens that `says` gives for it; the run that has ended, and the chunks."""
-    run, chunks = ActiveRequest(request, lambda: False, complete(request, tools, lambda: False, lambda: CHUNK)), []
+    request: CompletionRequest | Request, tools: Tools, says: Callable[[Chunk], Sequence[int | Choice]]
+) -> tuple[Request, list[Chunk]]:
+    """Answer every chunk with the tokens that `says` gives for it; the request that has ended, and the chunks."""
+    request = request if isinstance(request, Request) else Request(request)
+    run, chunks = Run(request, complete(request, tools, lambda: CHUNK)), []
     while (chunk := run.chunk) is not None:
         chunks.append(chunk)
         run.resume(tuple(said if isinstance(said, Choice) else Choice(said, -0.5) for said in says(chunk)))
-    return run, chunks
+    return request, chunks
 
 
 def one_after_another(said: Sequence[int | Choice]) -> Callable[[Chunk], Sequence[Any]]:

@@ -24,6 +24,7 @@ from kv_store.dry_workspace import DryWorkspace
 from protocol.errors import BadInput
 from protocol.messages import CompletionRequest, Prompt, Snippet, StopRule
 from protocol.settings import TINY_MODEL
+from tests.inference.requests import begin, complete_cancelled
 from tests.inference.slots import store_without_room
 
 ANY_TEXT = StopRule(indent=0)  # a block that nothing dedents from
@@ -122,14 +123,22 @@ def test_what_is_computed_ahead_is_saved_before_a_key_displaces_it(engine: Engin
     assert engine.complete(ask("def main")).usage.recomputed_tokens == 1
 
 
-def test_work_ahead_is_saved_chunk_by_chunk_until_it_is_cancelled(engine: Engine) -> None:
+def test_work_ahead_is_saved_chunk_by_chunk_until_it_is_cancelled(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def saved_tokens() -> int:
         return engine.stats().tiers[0].tokens
 
-    # It is asked before each forward, and before what that gave is saved.
-    engine.begin(ask(prefix=PREFIX * 3, max_tokens=0), cancel_after(3))
+    request = begin(engine, ask(prefix=PREFIX * 3, max_tokens=0))
     engine.step()
     assert saved_tokens() == 32
+    forward = engine._model.forward
+
+    def cancelled_meanwhile(chunks: Sequence[Chunk]) -> list[tuple[Choice, ...]]:
+        request.cancelled = True
+        return forward(chunks)
+
+    monkeypatch.setattr(engine._model, "forward", cancelled_meanwhile)
     engine.step()
     assert saved_tokens() == 32
     assert engine.step()[0].completion().finish_reason == "cancelled"
@@ -180,7 +189,7 @@ def test_alternatives_leave_right_kv_behind(
 def test_alternatives_of_a_cancelled_request(engine: Engine) -> None:
     request = structs.replace(ask("x = "), alternatives=2)
     for forwards in range(12):
-        completion = engine.complete(request, cancel_after(forwards))
+        completion = complete_cancelled(engine, request, forwards)
         assert completion.finish_reason == "cancelled"
     engine.check_integrity()
     assert engine.complete(request).finish_reason != "cancelled"
@@ -215,17 +224,12 @@ def test_cancelled_request_keeps_what_it_had(
     engine: Engine, oracle: Callable[[CompletionRequest], str], allowed_forwards: int
 ) -> None:
     request = ask("def main")
-    cancelled = engine.complete(request, cancel_after(allowed_forwards))
+    cancelled = complete_cancelled(engine, request, allowed_forwards)
     assert cancelled.finish_reason == "cancelled"
     assert cancelled.usage.forwards == allowed_forwards
     again = engine.complete(request)
     assert again.usage.recomputed_tokens == max(1, again.usage.prompt_tokens - cancelled.usage.recomputed_tokens)
     assert again.text == oracle(request)
-
-
-def cancel_after(forwards: int) -> Callable[[], bool]:
-    asked = iter(range(forwards))
-    return lambda: next(asked, None) is None
 
 
 def test_text_ends_at_the_newline(tiny_tokenizer: TextTokenizer) -> None:
@@ -348,7 +352,7 @@ def test_random_editing_is_as_if_computed_cold(
         prefix = PREFIX if rng.random() < 0.8 else PREFIX[10:] + texts["a.py"]
         request = ask(texts[session], session=session, prefix=prefix, max_tokens=rng.choice([0, 3]))
         if rng.random() < 0.3:
-            engine.complete(request, cancel_after(rng.randint(0, 5)))
+            complete_cancelled(engine, request, rng.randint(0, 5))
             continue
         completion = engine.complete(request)
         assert min(1, request.max_tokens) <= completion.usage.recomputed_tokens <= completion.usage.prompt_tokens

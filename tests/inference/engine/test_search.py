@@ -10,15 +10,14 @@ from msgspec.structs import replace
 
 from inference.backends.chunk import Chunk
 from inference.backends.model import Choice
-from inference.engine.active_request import ActiveRequest
-from inference.engine.completing import Tools, complete
+from inference.engine.completing import Tools
 from inference.engine.decoding.fitting import COMPARED
+from inference.engine.request import Request
 from inference.text.healing import Healer
 from inference.text.prompts import tokenize_prompt
 from inference.text.token_ids import packed
 from protocol.messages import Alternative, Prompt, StopRule
 from tests.inference.engine.driving import (
-    CHUNK,
     CONTEXT,
     REQUEST,
     beside,
@@ -206,12 +205,10 @@ def test_what_is_compared_fits_into_the_context(tools: Tools) -> None:
     assert max(chunk.stop for chunk in chunks) <= 64
 
 
-def test_of_texts_that_are_ranked_nothing_is_told_before_the_end(tools: Tools) -> None:
-    request, told = replace(REQUEST, best_of=2), list[str]()
+def test_of_texts_that_are_ranked_nothing_is_reported_before_the_end(tools: Tools) -> None:
+    reported = set[str]()
+    request = Request(replace(REQUEST, best_of=2), changed=lambda request: reported.add(request.text), grows=True)
     a, b = (tools.tokenizer.encode(letter)[0] for letter in "ab")
-    steps = complete(request, tools, lambda: False, lambda: CHUNK, on_text=told.append)
-    run = ActiveRequest(request, lambda: False, steps)
-    while (chunk := run.chunk) is not None:
-        run.resume(tuple(Choice(token_id, -0.5) for token_id in chunk.forced) or (beside(a, b),) * chunk.wanted)
-    assert run.completion().text
-    assert told == []
+    drive(request, tools, lambda chunk: [*chunk.forced] or [beside(a, b)] * chunk.wanted)
+    assert request.completion().text
+    assert reported <= {""}

@@ -1,10 +1,22 @@
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 
-from inference.engine.turns import ACTIVE_S, SHARED_CHUNK, SHARED_CHUNK_S, Turns
+from inference.backends.chunk import Chunk
+from inference.backends.model import Choice
+from inference.engine.completing import Stopped
+from inference.engine.request import Request
+from inference.engine.turns import ACTIVE_S, SHARED_CHUNK, SHARED_CHUNK_S, Run, Turns
+from inference.engine.writer import Steps
+from kv_store.dry_workspace import DryWorkspace
+from protocol.messages import Completion, CompletionRequest, Prompt, Usage
 
 CHUNK = 256
+REQUEST = CompletionRequest("a.py", Prompt("", ""), max_tokens=2)
+USAGE = Usage(1, 1, 1, 1, 0.0, 0.0, 0.0)
+CHUNKS = [Chunk([number], number, DryWorkspace(4), wanted=1) for number in range(2)]
 
 
 def test_one_client_has_whole_chunks() -> None:
@@ -45,3 +57,66 @@ def test_chunks_grow_with_the_speed_of_a_gpu(seconds: float, expected: int) -> N
     assert turns.chunk_tokens("a", now=0.1) == expected
     turns.note_client("b", now=0.1)
     assert turns.chunk_tokens("a", now=0.1) <= 256
+
+
+def says_what_it_hears() -> Steps[Completion]:
+    heard = ""
+    try:
+        for chunk in CHUNKS:
+            choices = yield chunk
+            heard += "".join(str(choice.token_id) for choice in choices)
+    except Stopped:
+        return Completion(heard, "cancelled", USAGE)
+    return Completion(heard, "length", USAGE)
+
+
+def start(steps: Steps[Completion]) -> Run:
+    return Run(Request(REQUEST), steps)
+
+
+def test_it_asks_for_one_chunk_after_another() -> None:
+    run = start(says_what_it_hears())
+    assert run.chunk is CHUNKS[0]
+    run.resume((Choice(7, 0.0),))
+    assert run.chunk is CHUNKS[1]
+    assert not run.request.has_ended
+    run.resume((Choice(8, 0.0), Choice(9, 0.0)))
+    assert run.request.has_ended
+    assert run.request.completion() == Completion("789", "length", USAGE)
+
+
+def test_it_can_be_stopped_before_every_forward() -> None:
+    for forwards in range(len(CHUNKS)):
+        run = start(says_what_it_hears())
+        for _ in range(forwards):
+            run.resume((Choice(7, 0.0),))
+        run.end(Stopped())
+        assert run.request.has_ended
+        assert run.request.completion() == Completion("7" * forwards, "cancelled", USAGE)
+
+
+def test_an_error_is_kept_for_who_asked() -> None:
+    def fails() -> Steps[Completion]:
+        yield CHUNKS[0]
+        raise ValueError("in the middle")
+
+    run = start(fails())
+    run.resume(())
+    assert run.request.has_ended
+    with pytest.raises(ValueError, match="in the middle"):
+        run.request.completion()
+    of_the_model = start(says_what_it_hears())
+    of_the_model.end(RuntimeError("out of memory"))
+    with pytest.raises(RuntimeError, match="out of memory"):
+        of_the_model.request.completion()
+
+
+def test_a_request_that_needs_no_forward_ends_at_once() -> None:
+    def nothing() -> Steps[Completion]:
+        yield from no_chunks()
+        return Completion("", "length", USAGE)
+
+    def no_chunks() -> Iterator[Chunk]:
+        return iter(())
+
+    assert start(nothing()).request.completion().finish_reason == "length"

@@ -11,24 +11,21 @@ import pytest
 from msgspec.structs import replace
 
 from inference.backends.chunk import Chunk, Draw
-from inference.backends.model import Choice
-from inference.engine.active_request import ActiveRequest
-from inference.engine.completing import Tools, complete
+from inference.engine.completing import Tools
 from inference.engine.decoding.draft_history import DraftHistories
+from inference.engine.request import Request
 from protocol.messages import Alternative, Prompt, Sampling, StopRule, TokenLogprob
-from tests.inference.engine.driving import CHUNK, REQUEST, beside, drive, one_after_another
+from tests.inference.engine.driving import REQUEST, beside, drive, one_after_another
 
 
-def test_text_is_told_while_it_grows_except_what_a_stop_may_take_away(tools: Tools) -> None:
-    request = replace(REQUEST, max_tokens=20, stop=StopRule(indent=0), stop_texts=("\n\n",))
+def test_text_is_reported_while_it_grows_except_what_a_stop_may_take_away(tools: Tools) -> None:
+    spec = replace(REQUEST, max_tokens=20, stop=StopRule(indent=0), stop_texts=("\n\n",))
     said = [token_id for text in ("a", "b\n", "c", "\n", "\n") for token_id in tools.tokenizer.encode(text)]
-    told: list[str] = []
-    steps = complete(request, tools, lambda: False, lambda: CHUNK, on_text=told.append)
-    run, says = ActiveRequest(request, lambda: False, steps), one_after_another(said)
-    while (chunk := run.chunk) is not None:
-        run.resume(tuple(Choice(token_id, -0.5) for token_id in says(chunk)))
-    assert list(dict.fromkeys(told)) == ["a", "ab", "ab\nc"]
-    assert (run.completion().text, run.completion().finish_reason) == ("ab\nc", "stop")
+    reported: list[str] = []
+    request = Request(spec, changed=lambda request: reported.append(request.text), grows=True)
+    drive(request, tools, one_after_another(said))
+    assert list(dict.fromkeys(filter(None, reported))) == ["a", "ab", "ab\nc"]
+    assert (request.completion().text, request.completion().finish_reason) == ("ab\nc", "stop")
 
 
 @pytest.mark.parametrize(

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import itertools
 from functools import partial
 
+from inference.engine.request import Request
 from inference.scheduling.inbox import Inbox
-from inference.scheduling.job_queue import Job
-from protocol.messages import CompletionRequest, Prompt
+from protocol.messages import Completion, CompletionRequest, Prompt, Usage
 
-ids = itertools.count(1)
-
-
-def job(session: str, user: str) -> Job:
-    request = CompletionRequest(session, Prompt("", ""), max_tokens=1)
-    return Job(next(ids), ("client", session), request, on_done=lambda answer: None, user=user)
+USAGE = Usage(0, 0, 0, 0, 0.0, 0.0, 0.0)
 
 
-def full_inbox(*at_work: Job) -> Inbox:
+def ask(session: str, user: str) -> Request:
+    return Request(CompletionRequest(session, Prompt("", ""), max_tokens=1), "client", user)
+
+
+def full_inbox(*at_work: Request) -> Inbox:
     inbox = Inbox(lambda: len(at_work), lambda: None)
     for each in at_work:
         inbox.put(each)
@@ -26,20 +24,21 @@ def full_inbox(*at_work: Job) -> Inbox:
 
 
 def test_a_newer_request_takes_the_place_of_the_one_that_it_cancels() -> None:
-    others = [job(session, "other") for session in ("a", "b", "c")]
-    older, newer = job("d", "typing"), job("d", "typing")
+    others = [ask(session, "other") for session in ("a", "b", "c")]
+    older, newer = ask("d", "typing"), ask("d", "typing")
     inbox = full_inbox(*others, older)
     inbox.put(newer)
     assert older.cancelled
     assert not any(each.gives_way for each in others)
-    inbox.end(older, None)
+    older.outcome = Completion("", "cancelled", USAGE)
+    assert inbox.end(older)
     assert inbox.take() is newer
 
 
 def test_a_user_with_two_more_at_work_gives_way() -> None:
-    others = [job(session, "other") for session in ("a", "b", "c")]
+    others = [ask(session, "other") for session in ("a", "b", "c")]
     inbox = full_inbox(*others)
-    inbox.put(job("d", "typing"))
+    inbox.put(ask("d", "typing"))
     assert [each.gives_way for each in others] == [False, False, True]
 
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 import pytest
 
 from inference.checkpoints.hub import ReportProgress
-from inference.engine.active_request import OnText
 from inference.engine.engine import Engine
 from inference.engine.interface import DeviceHooks, EngineInfo
+from inference.engine.request import Request
 from inference.scheduling.engine_holder import EngineHolder
 from inference.scheduling.scheduler import Scheduler
 from inference.scheduling.user_limits import MAX_WAITING
@@ -23,29 +23,6 @@ USAGE = Usage(1, 1, 1, 1, 0.0, 0.0, 0.0)
 PATIENCE_S = 100.0
 
 
-@dataclass(eq=False)
-class SteppedRun:
-    """Stands in for a request at work, which needs some forwards and then says its prefix."""
-
-    request: CompletionRequest
-    cancelled: Callable[[], bool]
-    forwards_left: int
-    dropped: bool = False
-
-    @property
-    def has_ended(self) -> bool:
-        return self.dropped or self.forwards_left == 0
-
-    @property
-    def is_ahead_work(self) -> bool:
-        return self.request.max_tokens == 0
-
-    def completion(self) -> Completion:
-        if self.request.prompt.prefix == "explode":
-            raise RuntimeError("boom")
-        return Completion(self.request.prompt.prefix, "cancelled" if self.dropped else "eos", USAGE)
-
-
 class SteppedEngine:
     """Stands in for an engine: forwards are shared by all that is at work, and the test lets them happen one by one."""
 
@@ -56,7 +33,7 @@ class SteppedEngine:
 
     def __init__(self, capacity: int = 1) -> None:
         self.capacity = capacity
-        self.running: list[SteppedRun] = []
+        self.running: dict[Request, int] = {}  # with the forwards that it still needs
         self.steps = threading.Semaphore(0)
         self.started: list[str] = []
         self.begun = threading.Semaphore(0)
@@ -67,49 +44,47 @@ class SteppedEngine:
         self.closed_with: float | None = None
         self.forwards_needed = 1
 
-    def begin(
-        self,
-        request: CompletionRequest,
-        cancelled: Callable[[], bool],
-        client: str = "",
-        _: object = None,
-        on_text: OnText | None = None,
-    ) -> SteppedRun:
+    def begin(self, request: Request) -> None:
+        """Each needs some forwards, and then says its prefix."""
         assert len(self.running) < self.capacity
-        self.started.append(request.prompt.prefix)
-        needed = 0 if request.prompt.prefix in ("explode", "at once") else self.forwards_needed
-        run = SteppedRun(request, cancelled, needed)
-        if not run.has_ended:
-            self.running.append(run)
+        request.start()
+        prefix = request.spec.prompt.prefix
+        self.started.append(prefix)
+        if prefix == "explode":
+            request.outcome = RuntimeError("boom")
+        elif prefix == "at once":
+            request.outcome = Completion(prefix, "eos", USAGE)
+        else:
+            self.running[request] = self.forwards_needed
         self.begun.release()
-        return run
 
     def wait_begun(self, count: int = 1) -> None:
         for _ in range(count):
             assert self.begun.acquire(timeout=PATIENCE_S)
 
-    def drop_cancelled(self) -> list[SteppedRun]:
-        for run in self.running:
-            run.dropped = run.cancelled()
-        return self.take_ended()
+    def drop_unwanted(self) -> list[Request]:
+        dropped = [request for request in self.running if request.is_unwanted]
+        for request in dropped:
+            del self.running[request]
+            request.outcome = Completion("", "cancelled", USAGE)
+        return dropped
 
-    def step(self) -> list[SteppedRun]:
-        ended = self.drop_cancelled()
+    def step(self) -> list[Request]:
+        ended = self.drop_unwanted()
         if self.running:
             assert self.steps.acquire(timeout=PATIENCE_S)
-            if self.running[0].request.prompt.prefix == "break down":
+            if next(iter(self.running)).spec.prompt.prefix == "break down":
                 raise AssertionError("broken")
-            for run in [run for run in self.running if not run.is_ahead_work] or self.running:
-                run.forwards_left -= 1
-        return ended + self.take_ended()
+            for request in [request for request in self.running if not request.is_ahead_work] or list(self.running):
+                self.running[request] -= 1
+                if self.running[request] == 0:
+                    del self.running[request]
+                    request.outcome = Completion(request.spec.prompt.prefix, "eos", USAGE)
+                    ended.append(request)
+        return ended
 
     def wake(self) -> None:
         """A step waits for the test alone."""
-
-    def take_ended(self) -> list[SteppedRun]:
-        ended = [run for run in self.running if run.has_ended]
-        self.running = [run for run in self.running if not run.has_ended]
-        return ended
 
     def forget(self, session: str) -> None:
         self.forgotten.append(session)
@@ -133,11 +108,12 @@ class SteppedEngine:
 class Listener:
     answer: Completion | MidfillError | None = None
     times: int = 0
-    job_id: int = 0
     told: threading.Event = field(default_factory=threading.Event)
+    asked: Request = field(init=False)
 
-    def __call__(self, answer: Completion | MidfillError) -> None:
-        self.answer = answer
+    def __call__(self, request: Request) -> None:
+        assert not isinstance(request.outcome, Exception) or isinstance(request.outcome, MidfillError)
+        self.answer = request.outcome
         self.times += 1
         self.told.set()
 
@@ -186,7 +162,8 @@ def ask(
 ) -> Listener:
     listener = Listener()
     request = CompletionRequest(session, Prompt(text, ""), max_tokens=0 if ahead else 8, alternatives=alternatives)
-    listener.job_id = scheduler.submit(request, listener, client, user=user)
+    listener.asked = Request(request, client, user, listener)
+    scheduler.submit(listener.asked)
     return listener
 
 
@@ -258,9 +235,9 @@ def test_cancel(scheduler: Scheduler, engine: SteppedEngine) -> None:
     running = ask(scheduler, "1", "a.py")
     engine.wait_begun()
     waiting = ask(scheduler, "2", "b.py")
-    scheduler.cancel(waiting.job_id)
+    scheduler.cancel(waiting.asked)
     assert isinstance(waiting.answer, Cancelled)
-    scheduler.cancel(running.job_id)
+    scheduler.cancel(running.asked)
     engine.steps.release(1)
     assert isinstance(running.wait(), Cancelled)
     scheduler.cancel(12345)
@@ -420,13 +397,14 @@ def test_a_user_with_many_connections_has_one_users_share(scheduler: Scheduler, 
 def test_requests_that_supersede_nothing_all_run(scheduler: Scheduler, engine: SteppedEngine) -> None:
     listeners = [Listener() for _ in range(3)]
     for listener in listeners:
-        scheduler.submit(CompletionRequest("a.py", Prompt("1", ""), 8), listener, "a", supersedes=False)
+        request = CompletionRequest("a.py", Prompt("1", ""), 8)
+        scheduler.submit(Request(request, "a", changed=listener, supersedes=False))
     engine.steps.release(3)
     assert [listener.text() for listener in listeners] == ["1", "1", "1"]
 
 
 def test_answer_comes_though_counting_it_fails(engine: SteppedEngine) -> None:
-    def observe(request: CompletionRequest, answer: object) -> None:
+    def observe(request: Request) -> None:
         raise RuntimeError("cannot count")
 
     scheduler = Scheduler(EngineHolder("stepped", lambda progress: engine, lambda status: None), observe=observe)  # type: ignore[arg-type, return-value]
@@ -508,11 +486,11 @@ def test_a_failure_at_rest_does_not_stop_the_thread(
 
 
 def test_failing_listener_does_not_stop_the_thread(scheduler: Scheduler, engine: SteppedEngine) -> None:
-    def fail(answer: object) -> None:
+    def fail(request: Request) -> None:
         raise RuntimeError("nobody home")
 
     engine.steps.release(2)
-    scheduler.submit(CompletionRequest("a.py", Prompt("1", ""), 8), fail)
+    scheduler.submit(Request(CompletionRequest("a.py", Prompt("1", ""), 8), changed=fail))
     assert ask(scheduler, "2", "b.py").text() == "2"
 
 

@@ -4,16 +4,15 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from inference.engine.interface import ReplicaStatus
-from inference.scheduling.job_queue import Job
+from inference.engine.request import Request
 from inference.server.metrics import Metrics, ReplicaMetrics
 from kv_store.interface import StoreStats, TierStats
-from protocol.errors import BadInput, Busy, Cancelled
+from protocol.errors import BadInput, Busy, Cancelled, MidfillError
 from protocol.messages import Completion, CompletionRequest, Prompt, Usage
 
 
-def job(max_tokens: int = 4, user: str = "") -> Job:
-    request = CompletionRequest("a.py", Prompt("", ""), max_tokens)
-    return Job(1, ("client", "a.py"), request, on_done=lambda _: None, user=user)
+def answered(outcome: Completion | MidfillError, max_tokens: int = 4, user: str = "") -> Request:
+    return Request(CompletionRequest("a.py", Prompt("", ""), max_tokens), "client", user, outcome=outcome)
 
 
 COMPLETION = Completion(
@@ -51,9 +50,9 @@ def kinds(completions: int) -> dict[str, int]:
 def test_counters_add_up() -> None:
     metrics = Metrics()
     for answer in (COMPLETION, Cancelled("x"), BadInput("y"), Busy("z")):
-        metrics.observe(job(), answer)
-    metrics.observe(job(user="ann"), COMPLETION)
-    metrics.observe(job(max_tokens=0), COMPLETION)
+        metrics.observe(answered(answer))
+    metrics.observe(answered(COMPLETION, user="ann"))
+    metrics.observe(answered(COMPLETION, max_tokens=0))
     residency = StoreStats((TierStats("device", 400, 1000, 100, 2),), evicted_tokens=0)
     found = samples(metrics.render(connections=3, model_loaded=True, residency=residency))
     assert found.pop("midfill_suggestion_seconds_sum -") > 0

@@ -10,13 +10,12 @@ import pytest
 from websockets.sync.client import ClientConnection
 
 from inference.loading.options import EngineOptions
-from inference.scheduling.job_queue import Outcome
 from inference.scheduling.scheduler import Scheduler
 from inference.scheduling.user_limits import MAX_WAITING
 from inference.server.clients import Presence
 from inference.server.websocket_api import Connection
 from protocol.errors import Cancelled
-from protocol.messages import PROTOCOL_VERSION, CompletionRequest, CoreStatus, Prompt
+from protocol.messages import PROTOCOL_VERSION, Completion, CompletionRequest, CoreStatus, Prompt
 from protocol.wire import (
     Cancel,
     ClientMessage,
@@ -42,13 +41,13 @@ class Core:
     """One that serves; `answers` are all that any client got."""
 
     served: Served
-    answers: queue.Queue[Outcome]
+    answers: queue.Queue[Completion | Exception | None]
 
 
 @contextmanager
 def running(options: EngineOptions) -> Iterator[Core]:
-    answers = queue.Queue[Outcome]()
-    with serving(options, observe=lambda _, answer: answers.put(answer)) as served:
+    answers = queue.Queue[Completion | Exception | None]()
+    with serving(options, observe=lambda request: answers.put(request.outcome)) as served:
         yield Core(served, answers)
 
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Any, cast
 
 import pytest
-from starlette.requests import Request
+from starlette.requests import Request as HttpRequest
 
-from inference.scheduling.job_queue import Outcome
+from inference.engine.request import Request
 from inference.scheduling.scheduler import Scheduler
 from inference.server.admission.users import User
 from inference.server.http.asking import Asking
@@ -32,30 +31,21 @@ class Scripted:
         self.asked: list[CompletionRequest] = []
         self.cancelled: list[int] = []
 
-    def submit(
-        self,
-        request: CompletionRequest,
-        on_done: Callable[[Outcome], None],
-        _client: str,
-        *,
-        supersedes: bool,
-        on_text: Callable[[str], None] | None,
-        user: str,
-    ) -> int:
-        assert not supersedes
-        self.asked.append(request)
-        asyncio.get_running_loop().create_task(self._answer(on_done, on_text))
-        return len(self.asked)
+    def submit(self, request: Request) -> None:
+        assert not request.supersedes
+        self.asked.append(request.spec)
+        asyncio.get_running_loop().create_task(self._answer(request))
 
-    async def _answer(self, on_done: Callable[[Outcome], None], on_text: Callable[[str], None] | None) -> None:
-        for text in self._script if on_text is not None else ():
-            on_text(text)  # type: ignore[misc]
+    async def _answer(self, request: Request) -> None:
+        for text in self._script if request.grows else ():
+            request.report_text(text)
             for _ in range(self._pause):
                 await asyncio.sleep(0)
-        on_done(Completion(self._script[-1], "length", USAGE, alternatives=self._alternatives))
+        request.outcome = Completion(self._script[-1], "length", USAGE, alternatives=self._alternatives)
+        request.changed(request)
 
-    def cancel(self, job_id: int) -> None:
-        self.cancelled.append(job_id)
+    def cancel(self, request: Request) -> None:
+        self.cancelled.append(self.asked.index(request.spec) + 1)
 
 
 async def ask(
@@ -65,7 +55,7 @@ async def ask(
         return {"type": "http.disconnect"}
 
     asking = Asking(cast("Scheduler", scheduler), nullcontext, TextAnchors())
-    request = Request({"type": "http", "client": ("127.0.0.1", 5), "headers": [], "user": User()}, receive)
+    request = HttpRequest({"type": "http", "client": ("127.0.0.1", 5), "headers": [], "user": User()}, receive)
     usages, pieces = [], []
     async for piece in asking.pieces(request, wanted, count, grows=grows):
         pieces.append((piece.choice, piece.text, piece.completion is not None))

@@ -10,13 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from inference.engine.active_request import ActiveRequest
 from inference.engine.engine import Engine
+from inference.engine.request import Request
 from inference.loading.options import EngineOptions
-from inference.scheduling.job_queue import Outcome
 from inference.scheduling.scheduler import Scheduler
 from protocol.errors import Cancelled, MidfillError
-from protocol.messages import Completion, CompletionRequest
 from tests.inference.server.http.calls import AFTER, BEFORE
 from tests.inference.serving import BEARER, Served, serving
 
@@ -32,26 +30,26 @@ class Watched:
         self.forwards = 0
         self.reached = threading.Event()
         self.cancelled = threading.Event()
-        self.outcomes: list[Outcome] = []
+        self.answered_requests: list[Request] = []
         self.answered = threading.Event()
         step, cancel = Engine.step, Scheduler.cancel
 
-        def counted(engine: Engine) -> list[ActiveRequest]:
+        def counted(engine: Engine) -> list[Request]:
             self.forwards += 1
             if self.forwards == AFTER_FORWARDS:
                 self.reached.set()
                 assert self.cancelled.wait(PATIENCE_S)
             return step(engine)
 
-        def cancelling(scheduler: Scheduler, job_id: int) -> None:
-            cancel(scheduler, job_id)
+        def cancelling(scheduler: Scheduler, request: Request) -> None:
+            cancel(scheduler, request)
             self.cancelled.set()
 
         monkeypatch.setattr(Engine, "step", counted)
         monkeypatch.setattr(Scheduler, "cancel", cancelling)
 
-    def observe(self, _request: CompletionRequest, outcome: Outcome) -> None:
-        self.outcomes.append(outcome)
+    def observe(self, request: Request) -> None:
+        self.answered_requests.append(request)
         self.answered.set()
 
 
@@ -93,7 +91,7 @@ def test_no_forward_follows_a_disconnection(
         response.close()
     connection.close()
     assert watched.answered.wait(PATIENCE_S)
-    (outcome,) = watched.outcomes
+    outcome = watched.answered_requests[0].outcome
     assert isinstance(outcome, Cancelled)
     assert watched.forwards <= AFTER_FORWARDS + 1
 
@@ -101,7 +99,7 @@ def test_no_forward_follows_a_disconnection(
 def test_error_in_a_stream_ends_it_as_an_event(
     served: Served, watched: Watched, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(_engine: Engine) -> list[ActiveRequest]:
+    def fail(_engine: Engine) -> list[Request]:
         raise MidfillError("out of order")
 
     connection = http.client.HTTPConnection(served.address, timeout=PATIENCE_S)
@@ -124,5 +122,5 @@ def test_requests_after_a_disconnection_are_answered(served: Served, watched: Wa
         body = {"prompt": BEFORE, "max_tokens": 3, "stream": True}
         connection.request("POST", "/v1/completions", json.dumps(body), BEARER)
         assert connection.getresponse().read().endswith(b"data: [DONE]\n\n")
-    assert all(isinstance(outcome, Completion) for outcome in watched.outcomes)
+    assert all(request.result == "completed" for request in watched.answered_requests)
     connection.close()

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
+from inference.engine.request import Request
 from inference.loading.engine import load_dry_engine
 from inference.loading.options import EngineOptions
-from inference.scheduling.job_queue import Outcome
 from midfill.replay.trace import play, read_trace
 from protocol.heat import heat
-from protocol.messages import Completion, CompletionRequest, Usage
+from protocol.messages import Usage
 from tests.inference.server.http.recorded_clients import CLIENTS, RecordedClient, recorded
 from tests.inference.serving import BEARER, client_of
 
@@ -37,9 +37,8 @@ def ask(request: pytest.FixtureRequest) -> Iterator[Ask]:
     client: RecordedClient = recorded(request.param)
     usages: list[Usage] = []
 
-    def observe(_request: CompletionRequest, outcome: Outcome) -> None:
-        assert isinstance(outcome, Completion), outcome
-        usages.append(outcome.usage)
+    def observe(request: Request) -> None:
+        usages.append(request.completion().usage)
 
     with client_of(OPTIONS, observe, dry=True) as core:
         yield lambda text, offset: _ask(core, client.path, client.body_at(text, offset), usages)

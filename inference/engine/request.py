@@ -1,0 +1,187 @@
+"""The request: one mutable value on its way from a client through queue and engine to its answer."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from protocol.errors import BadInput, Busy, Cancelled
+from protocol.messages import (
+    MAX_ALTERNATIVES,
+    MAX_STOP_CHARS,
+    MAX_STOP_TEXTS,
+    MAX_TOP_LOGPROBS,
+    Alternative,
+    Completion,
+    CompletionRequest,
+    FinishReason,
+    TokenLogprob,
+    Usage,
+)
+
+
+@dataclass(slots=True)
+class Cost:
+    """The cost of a request so far: tokens, forwards, and seconds by time.perf_counter."""
+
+    prompt_tokens: int = 0
+    recomputed_tokens: int = 0
+    generated_tokens: int = 0  # of all its texts
+    forwards: int = 0  # that included a chunk of this request
+    drafted_tokens: int = 0
+    accepted_tokens: int = 0
+    block_tokens: int = 1  # the engine keeps KV in blocks of so many tokens
+    started: float = field(default_factory=time.perf_counter)
+    prepared: float | None = None
+    prefilled: float | None = None
+
+    def completion(
+        self,
+        text: str,
+        reason: FinishReason,
+        mean_logprob: float | None = None,
+        alternatives: tuple[Alternative, ...] = (),
+        tokens: tuple[TokenLogprob, ...] = (),
+    ) -> Completion:
+        """The completion, with the cost as its usage."""
+        now = time.perf_counter()
+        prepared = now if self.prepared is None else self.prepared
+        prefilled = now if self.prefilled is None else self.prefilled
+        usage = Usage(
+            prompt_tokens=self.prompt_tokens,
+            recomputed_tokens=self.recomputed_tokens,
+            generated_tokens=self.generated_tokens,
+            forwards=self.forwards,
+            queue_ms=0.0,
+            prefill_ms=(prefilled - prepared) * 1e3,
+            decode_ms=(now - prefilled) * 1e3,
+            drafted_tokens=self.drafted_tokens,
+            accepted_tokens=self.accepted_tokens,
+            prepare_ms=(prepared - self.started) * 1e3,
+            block_tokens=self.block_tokens,
+        )
+        return Completion(text, reason, usage, mean_logprob, alternatives, tokens)
+
+
+@dataclass(slots=True, eq=False)
+class Request:
+    """A completion that a client wants, what is known of it so far, and at last its outcome.
+
+    The thread that runs the request alone writes it, except for `cancelled` and `gives_way`, which any thread may set.
+    It calls `changed`, which must not block, after each forward of a long prompt (`prefilled`), after each one that
+    added to a text that is wanted while it `grows` (`text`), and once with the `outcome`.
+    """
+
+    spec: CompletionRequest
+    client: str = ""
+    user: str = ""  # empty for the core's own token
+    changed: Callable[[Request], None] = lambda _: None
+    supersedes: bool = True  # the older requests of the client's session
+    grows: bool = False
+    submitted: float = field(default_factory=time.perf_counter)
+    unanswered_since: float = field(default_factory=time.perf_counter)  # of the first key that waits for an answer
+    queue_ms: float = 0.0  # from its submission until it last began
+    cancelled: bool = False
+    gives_way: bool = False  # returns to the queue to make room for another user's request
+    cost: Cost = field(default_factory=Cost)
+    prefilled: int = 0  # tokens of the prompt that are resident
+    text: str = ""  # what no stop can take away of it; one that gave way and resumes begins with an empty text again
+    outcome: Completion | Exception | None = None
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """The client's session; a request that supersedes none has one to itself."""
+        return self.client, self.spec.session if self.supersedes else f"#{id(self)}"
+
+    @property
+    def turn(self) -> str:
+        """The line that it waits in: its user's, or its client's if it has no user."""
+        return f"user {self.user}" if self.user else self.client
+
+    @property
+    def is_ahead_work(self) -> bool:
+        """Whether it only makes a prompt resident, and so gives way to every request for a suggestion."""
+        return self.spec.max_tokens == 0
+
+    @property
+    def writes_several(self) -> bool:
+        return self.spec.alternatives > 0 or self.spec.best_of > 1
+
+    @property
+    def is_unwanted(self) -> bool:
+        """Whether the engine has to end it before its next forward."""
+        return self.cancelled or self.gives_way
+
+    @property
+    def has_ended(self) -> bool:
+        return self.outcome is not None
+
+    @property
+    def kind(self) -> str:
+        """For counters: "ahead" if it only makes a prompt resident, else "suggestion"."""
+        return "ahead" if self.is_ahead_work else "suggestion"
+
+    @property
+    def result(self) -> str:
+        """For counters, of an ended request: "completed", "refused", "cancelled" or "failed"."""
+        if isinstance(self.outcome, Completion):
+            return "completed"
+        if isinstance(self.outcome, Busy):
+            return "refused"
+        return "cancelled" if isinstance(self.outcome, Cancelled) else "failed"
+
+    def start(self) -> None:
+        """Begin at an engine, at first or anew after it gave way."""
+        self.cost, self.prefilled, self.text, self.outcome = Cost(), 0, "", None
+
+    def report_prefill(self, tokens: int) -> None:
+        """Note how many tokens of the prompt are resident."""
+        self.prefilled = tokens
+        self.changed(self)
+
+    def report_text(self, text: str) -> None:
+        """Note the text so far, which begins with the one before it."""
+        self.text = text
+        self.changed(self)
+
+    def completion(self) -> Completion:
+        """The completion of an ended request; raises the error that ended it, if any."""
+        if isinstance(self.outcome, Completion):
+            return self.outcome
+        assert self.outcome is not None, "the request has not ended"
+        raise self.outcome
+
+
+def validate(spec: CompletionRequest) -> None:
+    """Raise BadInput, with the offending value, if the tokens cannot be chosen or ended as the request wants."""
+    if spec.max_tokens < 0:
+        raise BadInput(f"max_tokens must be 0 or more, not {spec.max_tokens}")
+    if not 0 <= spec.alternatives <= MAX_ALTERNATIVES:
+        raise BadInput(f"alternatives must be between 0 and {MAX_ALTERNATIVES}, not {spec.alternatives}")
+    if not 1 <= spec.best_of <= MAX_ALTERNATIVES + 1:
+        raise BadInput(f"best_of must be between 1 and {MAX_ALTERNATIVES + 1}, not {spec.best_of}")
+    sampling, top = spec.sampling, spec.top_logprobs
+    if top is not None and not 0 <= top <= MAX_TOP_LOGPROBS:
+        raise BadInput(f"top_logprobs must be between 0 and {MAX_TOP_LOGPROBS}, not {top}")
+    if spec.max_decode_ms < 0:
+        raise BadInput(f"max_decode_ms must be 0 or more, not {spec.max_decode_ms}")
+    if not 0 <= spec.min_probability <= 1:
+        raise BadInput(f"min_probability must be between 0 and 1, not {spec.min_probability}")
+    if len(spec.stop_texts) > MAX_STOP_TEXTS:
+        raise BadInput(f"stop_texts must hold at most {MAX_STOP_TEXTS} texts, not {len(spec.stop_texts)}")
+    wrong = next((stop for stop in spec.stop_texts if not 0 < len(stop) <= MAX_STOP_CHARS), None)
+    if wrong is not None:
+        raise BadInput(f"a stop text must have 1 to {MAX_STOP_CHARS} characters, not {len(wrong)}")
+    if sampling is None:
+        return
+    if not 0 < sampling.temperature < float("inf"):
+        raise BadInput(f"temperature must be above 0 to sample, not {sampling.temperature}")
+    if not 0 < sampling.top_p <= 1:
+        raise BadInput(f"top_p must be above 0 and at most 1, not {sampling.top_p}")
+    if sampling.top_k < 0:
+        raise BadInput(f"top_k must be 0 or more, not {sampling.top_k}")
+    if spec.alternatives:
+        raise BadInput("alternatives are greedy, and cannot be sampled")
+    if spec.best_of > 1:
+        raise BadInput("the best of several texts is chosen among greedy ones, not sampled ones")
