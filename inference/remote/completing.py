@@ -49,7 +49,6 @@ class Progress:
     on_prefill: OnPrefill = lambda *_: None
     on_text: OnText | None = None
     has_ended: bool = False  # the server sent its whole answer
-    has_told: bool = False  # the client has text of it
 
     def note(self, piece: Piece) -> None:
         """Take over what a piece of the answer reports."""
@@ -203,9 +202,7 @@ class RemoteCompleter:
                 progress.note(piece)
                 ended = ended or text.take(piece, self.tokenizer) or self._limited(text, progress)
                 if ended is None and progress.on_text is not None:
-                    told = text.text[: text.stops.settled(text.text)]
-                    progress.on_text(told)
-                    progress.has_told = progress.has_told or bool(told)
+                    progress.on_text(text.text[: text.stops.settled(text.text)])
                 server_ends = server_ends or piece.end is not None or text.count - known >= query.max_tokens
                 if ended is not None and not server_ends:
                     break  # otherwise the rest is the end of the stream, and the connection stays open

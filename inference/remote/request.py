@@ -8,8 +8,7 @@ from inference.engine.active_request import EngineRequest, IsCancelled
 from inference.engine.decoding.typed_choices import TypedStart
 from inference.engine.sessions import is_anonymous
 from inference.remote.completing import Progress
-from inference.remote.replicas import Replica
-from inference.remote.slots import Place, Places
+from inference.remote.slots import Place
 from inference.text.prompts import TokenizedPrompt
 from protocol.messages import Completion, CompletionRequest, Usage
 
@@ -25,8 +24,6 @@ class RemoteRequest(EngineRequest):
         self.cancelled = cancelled
         self.future: Future[Completion] | None = None
         self.start: TypedStart | None = None
-        self.tried: list[Replica] = []  # the last one has the request
-        self.places: Places | None = None  # of that replica, with the place that it lent
         self.place: Place | None = None
         self.progress = Progress()
 
@@ -38,14 +35,10 @@ class RemoteRequest(EngineRequest):
 
     @property
     def key(self) -> str:
-        """What its replica is chosen by: the session, or the beginning of an anonymous prompt, which must be known."""
+        """What a router chooses its server by: the session, or the beginning of an anonymous prompt."""
         if not is_anonymous(self.request.session):
             return self.request.session
         return self.prompt.token_ids[:KEY_TOKENS].tobytes().hex()
-
-    @property
-    def replica(self) -> Replica:
-        return self.tried[-1]
 
     @property
     def cancelled_completion(self) -> Completion:

@@ -7,7 +7,7 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import partial
 
@@ -15,7 +15,6 @@ import psutil
 from msgspec.structs import replace
 
 from inference.engine.active_request import EngineRequest, OnPrefill, OnText
-from inference.engine.interface import ReplicaStatus
 from inference.scheduling.engine_holder import EngineHolder
 from inference.scheduling.inbox import Inbox
 from inference.scheduling.job_queue import Job, Outcome
@@ -87,11 +86,6 @@ class Scheduler:
     def residency(self) -> StoreStats | None:
         """Store statistics after the last request; None while no model is loaded."""
         return self._residency if self._holder.is_loaded else None
-
-    @property
-    def replicas(self) -> Sequence[ReplicaStatus]:
-        """The servers behind the engine, as they are now; none for the local engine."""
-        return self._holder.replicas
 
     def submit(
         self,

@@ -36,7 +36,7 @@ from inference.server.draining import Draining
 from inference.server.http.bodies import MAX_BODY_BYTES
 from inference.server.http.text_anchors import TextAnchors
 from inference.server.http_api import HttpApi
-from inference.server.metrics import Metrics, ReplicaMetrics
+from inference.server.metrics import Metrics
 from inference.server.pages.dashboard import Dashboard
 from inference.server.pages.feed import Feed
 from inference.server.process_limits import configure_log, raise_file_limit
@@ -199,8 +199,6 @@ def _run(
     dashboard = Dashboard(scheduler, feed, access.pages, connections.abort)
     http = HttpApi(scheduler, presence, metrics, anchors)
     app = make_app(http, websockets.serve, access, connections, draining, dashboard)
-
-    metrics.registry.register(ReplicaMetrics(lambda: scheduler.replicas))
 
     def is_over() -> bool:
         if users is not None:
