@@ -34,16 +34,16 @@ from rich.table import Table
 from inference.checkpoints.checkpoint import find_checkpoint
 from inference.checkpoints.hub import ReportProgress
 from inference.engine.engine import Engine
+from inference.engine.request import Request
 from inference.loading.engine import load_dry_engine, load_engine
 from inference.loading.options import EngineOptions
 from inference.scheduling.engine_holder import EngineHolder
-from inference.scheduling.job_queue import Outcome
 from inference.scheduling.scheduler import Scheduler
 from inference.text.tokenization import TextTokenizer
 from midfill.replay.options import STRATEGIES
 from midfill.replay.results import percentile
 from midfill.takes_options import takes_options
-from protocol.messages import Completion, CompletionRequest, Prompt, Usage
+from protocol.messages import CompletionRequest, Prompt, Usage
 from protocol.settings import Strategy
 
 FILE_TOKENS = (2048, 4096)
@@ -141,14 +141,11 @@ def play(scheduler: Scheduler, setup: Setup, files: Sequence[str], strategy: Str
 
 def _ask(scheduler: Scheduler, request: CompletionRequest) -> Answered:
     """Wait for the answer to a request; raises the request's error."""
-    answered: Future[Outcome] = Future()
+    answered = Future[Request]()
     since = time.perf_counter()
-    scheduler.submit(request, answered.set_result)
-    answer = answered.result()
-    seconds = time.perf_counter() - since
-    if not isinstance(answer, Completion):
-        raise answer
-    return answer.usage, seconds
+    scheduler.submit(Request(request, changed=lambda each: answered.set_result(each) if each.has_ended else None))
+    completion = answered.result().completion()
+    return completion.usage, time.perf_counter() - since
 
 
 def figures(runs: dict[Strategy, list[Run]]) -> dict[str, Any]:

@@ -27,8 +27,8 @@ from msgspec import structs
 from rich.console import Console
 
 from inference.backends.cpu.library import unavailable_reason
-from inference.engine.active_request import ActiveRequest
 from inference.engine.engine import Engine
+from inference.engine.request import Request
 from inference.loading.engine import load_dry_engine, load_engine
 from inference.loading.options import EngineOptions
 from midfill.replay.targets import EngineTarget
@@ -101,15 +101,17 @@ async def record(model: str, trace: Path, user: int, count: int) -> list[Complet
 def compute(engine: Engine, users: Sequence[Sequence[CompletionRequest]], at_once: int) -> tuple[Answers, int]:
     """The answers to all requests, each user's one after another, and the number of forwards."""
     idle = deque((user, deque(enumerate(requests))) for user, requests in enumerate(users))
-    at_work: dict[ActiveRequest, tuple[int, int, deque[tuple[int, CompletionRequest]]]] = {}
+    at_work: dict[Request, tuple[int, int, deque[tuple[int, CompletionRequest]]]] = {}
     answers: Answers = {}
     forwards = 0
     while idle or at_work:
         while idle and len(at_work) < at_once:
             user, left = idle.popleft()
             if left:
-                place, request = left.popleft()
-                at_work[engine.begin(request)] = user, place, left
+                place, spec = left.popleft()
+                request = Request(spec)
+                engine.begin(request)
+                at_work[request] = user, place, left
         forwards += any(not run.has_ended for run in at_work)
         engine.step()
         for run in [run for run in at_work if run.has_ended]:

@@ -1,8 +1,6 @@
 """Lets typists share one core: each plays a part of a recorded session at typing speed, over a connection of their own.
 
     python bench/team.py SESSION.json.gz [--typists 20] [--seconds 60] [--flood] [--silent-reader] [--json FILE]
-    python bench/team.py SESSION.json.gz --kind llama-server --kill-replica \\
-        --replica 'llama-server -m tiny.gguf --port {port}' --replica 'llama-server -m tiny.gguf --port {port}'
 
 A typist pauses as the recording does, at most --longest-pause seconds; the times of several keys of one second, as some
 recordings have them, are spread over it. --keys-per-second types evenly instead, at any recording.
@@ -18,9 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shlex
 import socket
-import subprocess
 import time
 from collections import Counter
 from collections.abc import Callable, Coroutine, Sequence
@@ -37,7 +33,6 @@ from urllib.parse import urlsplit
 import psutil
 import typer
 from figures import JsonFile, machine, percentiles, write
-from llama_server import free_port
 from playing import MOVE_S, parts_of
 from rich.console import Console
 from rich.progress import Progress
@@ -58,10 +53,8 @@ from protocol.messages import Completion, CompletionRequest, CoreStatus, Prompt
 from protocol.settings import BUNDLED_MODEL, LOCAL_ENGINE, TINY_MODEL, Settings
 from protocol.wire import Complete, encode
 
-START_S = 300.0
-"""Longest wait for a replica that starts."""
 PONG_S = 60.0
-"""Longest wait for a pong: here one process reads those of all typists, on the cores that the replicas compute on."""
+"""Longest wait for a pong: here one process reads those of all typists, on the cores that the engine computes on."""
 DRAIN_S = 30.0
 """Longest wait for the answers that are due when typing ends."""
 FLOOD_REQUESTS = 64  # as many as the core lets one client have waiting
@@ -183,41 +176,6 @@ class Typist:
             self._cost = cost
 
 
-class ReplicaProcess:
-    """A server that this bench starts, kills and starts again at the same port."""
-
-    def __init__(self, command: str) -> None:
-        self._port = free_port()
-        self._command = shlex.split(command.replace("{port}", str(self._port)))
-        self.url = f"http://127.0.0.1:{self._port}"
-        self.start()
-
-    def start(self) -> None:
-        """Start the process, and return at once."""
-        self._process = subprocess.Popen(self._command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-
-    def wait(self) -> None:
-        """Return once it listens; SystemExit if it ends."""
-        deadline = time.monotonic() + START_S
-        while time.monotonic() < deadline and self._process.poll() is None:
-            with suppress(OSError), socket.create_connection(("127.0.0.1", self._port), 1):
-                return
-            time.sleep(0.1)
-        raise SystemExit(f"{shlex.join(self._command)} does not listen at port {self._port}")
-
-    def kill(self) -> None:
-        self._process.kill()
-        self._process.wait()
-
-
-async def kill_and_restart(replica: ReplicaProcess, seconds: float) -> None:
-    """Kill the replica after a third of the time, and start it again after two thirds."""
-    await asyncio.sleep(seconds / 3)
-    replica.kill()
-    await asyncio.sleep(seconds / 3)
-    replica.start()
-
-
 async def flood(endpoint: Endpoint) -> None:
     """Keep as many requests waiting as one client may have, in as many sessions."""
     client = await CoreClient.open(endpoint, lambda _: None)
@@ -260,7 +218,6 @@ async def run(
     seconds: float,
     warm_up: float,
     disturbances: Sequence[Callable[[Endpoint], Coroutine[Any, Any, None]]],
-    killed: ReplicaProcess | None,
 ) -> list[int]:
     """Let all type; the core's resident bytes, sampled once a second."""
     core = local_core(settings)
@@ -282,8 +239,6 @@ async def run(
                 is_counting = True
                 for typist in typists:
                     typist.start_counting()
-                if killed is not None:
-                    others.append(asyncio.create_task(kill_and_restart(killed, seconds)))
             keys = sum(typist.keys for typist in typists) if is_counting else 0
             failed = sum(typist.core.failures.total() for typist in typists)
             told = f"{keys} keys, {failed} failed" if is_counting else "warm-up"
@@ -337,16 +292,9 @@ def main(
     ] = None,
     longest_pause: Annotated[float, typer.Option(min=0, help="Longest pause of a recording, in seconds.")] = 10,
     model: Annotated[
-        str | None, typer.Option(help="The setting `model`.  [default: tiny; that of the replicas, if there are any]")
+        str | None, typer.Option(help="The setting `model`.  [default: tiny; that of the engine, if it runs already]")
     ] = None,
-    engine: Annotated[str, typer.Option(help="The setting `engine`, for servers that run already.")] = "local",
-    replica: Annotated[
-        list[str] | None, typer.Option(help="Command of a replica to start, with {port} in it; repeatable.")
-    ] = None,
-    kind: Annotated[str, typer.Option(help="Kind of these replicas: openai or llama-server.")] = "openai",
-    kill_replica: Annotated[
-        bool, typer.Option(help="Kill the first replica after a third of the time, start it again after two.")
-    ] = False,
+    engine: Annotated[str, typer.Option(help="The setting `engine`, for a server that runs already.")] = "local",
     has_flood: Annotated[
         bool, typer.Option("--flood", help="Add a client that always has 64 requests waiting.")
     ] = False,
@@ -356,19 +304,9 @@ def main(
     json_file: JsonFile = None,
 ) -> None:
     """Measure, and print a line per figure."""
-    if kill_replica and len(replica or ()) < 2:
-        raise typer.BadParameter("--kill-replica needs at least two --replica")
     with ExitStack() as stack:
         stack.enter_context(patch.dict(os.environ, stack.enter_context(private_core_environment())))
         stack.enter_context(patch("lsp_server.core.client._READY_TIMEOUT_S", PONG_S))
-        replicas = []
-        for command in replica or ():
-            replicas.append(ReplicaProcess(command))
-            stack.callback(replicas[-1].kill)
-        for started in replicas:
-            started.wait()
-        if replicas:
-            engine = f"{kind}={','.join(started.url for started in replicas)}"
         model = model or (TINY_MODEL if engine == LOCAL_ENGINE else BUNDLED_MODEL)
         settings = Settings(
             model=model,
@@ -379,14 +317,13 @@ def main(
             shorten_unlikely=False,
             other_files=False,
         )
-        killed = replicas[0] if kill_replica else None
         disturbances = [*([flood] if has_flood else []), *([never_read] if silent_reader else [])]
         recorded = read_trace(trace)
         if keys_per_second is None and not recorded.times:
             raise typer.BadParameter(f"{trace} has no times: --keys-per-second is needed")
         parts = enumerate(parts_of(recorded, typists))
         team = [Typist(f"typist-{number}", part, keys_per_second, longest_pause) for number, part in parts]
-        resident = asyncio.run(run(team, settings, language, seconds, warm_up, disturbances, killed))
+        resident = asyncio.run(run(team, settings, language, seconds, warm_up, disturbances))
         result = figures(team, resident)
     table = Table("figure", "value")
     for name, value in result.items():
@@ -395,7 +332,7 @@ def main(
     Console(width=120).print(table)
     given = {"model": model, "engine": engine, "seconds": seconds, "keys_per_second": keys_per_second}
     given |= {"longest_pause": longest_pause, "flood": has_flood, "silent_reader": silent_reader}
-    write(json_file, {"machine": machine(), **given, "kill_replica": kill_replica, **result})
+    write(json_file, {"machine": machine(), **given, **result})
 
 
 if __name__ == "__main__":

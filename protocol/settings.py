@@ -72,13 +72,13 @@ class CoreSettings:
         str,
         About(
             "What runs the model: `local`, `llama-server=URL`, `llama-server` (started by the core; `=PROGRAM` names "
-            "it), or `openai=URL` (vLLM, SGLang); commas separate the URLs of replicas"
+            "it), or `openai=URL` (vLLM, SGLang, or a router before several)"
         ),
     ] = LOCAL_ENGINE
     engine_key: Annotated[str, About("API key of that engine, if it asks for one")] = field(default="", repr=False)
     engine_session_header: Annotated[
         str,
-        Advanced("HTTP header that names the session to that engine, for a router that keeps sessions on a replica"),
+        Advanced("HTTP header that names the session to that engine, for a router that keeps sessions on a server"),
     ] = "X-Session-ID"
     device: Annotated[
         str,

@@ -12,11 +12,10 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from inference.engine.interface import ReplicaStatus
-from inference.remote.servers.address import read_engine_addresses
-from inference.server.metrics import Metrics, ReplicaMetrics
+from inference.remote.servers.address import read_engine_address
+from inference.server.metrics import Metrics
 from midfill.commands import app
-from protocol.settings import SETTINGS, variable_name
+from protocol.settings import SETTINGS, Settings, variable_name
 
 ROOT = Path(__file__).parents[1]
 DEPLOY = ROOT / "deploy"
@@ -24,10 +23,11 @@ OPTION = re.compile(r"--[a-z][a-z-]*")
 HELP = CliRunner().invoke(app, ["core", "--help"], env={"COLUMNS": "200"}).output
 KUBERNETES = {
     f"{found['kind']} {found['metadata']['name']}": found
-    for name in ("core", "vllm")
+    for name in ("core", "router", "vllm")
     for found in yaml.safe_load_all((DEPLOY / "kubernetes" / f"{name}.yaml").read_text(encoding="utf-8"))
 }
 COMPOSE = yaml.safe_load((DEPLOY / "compose.yaml").read_text(encoding="utf-8"))
+ROUTER = (DEPLOY / "kubernetes" / "haproxy.cfg").read_text(encoding="utf-8")
 BOARD = json.loads((DEPLOY / "grafana.json").read_text(encoding="utf-8"))
 CONTAINERFILE = (DEPLOY / "Containerfile").read_text(encoding="utf-8")
 
@@ -63,9 +63,7 @@ def test_every_option_of_the_core_exists(file: str) -> None:
 
 
 def test_every_metric_of_the_dashboard_is_exported() -> None:
-    metrics = Metrics()
-    metrics.registry.register(ReplicaMetrics(lambda: [ReplicaStatus("a", "up", "", 0, 0, 0, 0, 0)]))
-    exported = dict(re.findall(r"^# TYPE (\w+) (\w+)$", metrics.render(0, True, None), re.MULTILINE))
+    exported = dict(re.findall(r"^# TYPE (\w+) (\w+)$", Metrics().render(0, True, None), re.MULTILINE))
     expressions = [target["expr"] for panel in BOARD["panels"] for target in panel.get("targets", ())]
     named = {name for expression in expressions for name in re.findall(r"midfill_\w+", expression)}
     assert len(named) > 10
@@ -82,24 +80,43 @@ def test_panels_have_places_and_names_of_their_own() -> None:
     assert {variable["name"] for variable in BOARD["templating"]["list"]} == {"datasource"}
 
 
-def engine_of(command: list[str]) -> list[str]:
-    (engine,) = [item.removeprefix("--engine=") for item in command if item.startswith("--engine=")]
-    return [address.url for address in read_engine_addresses(engine)]
+@pytest.mark.parametrize("file", ["compose", "kubernetes"])
+def test_the_engine_is_the_router(file: str) -> None:
+    (engine,) = [item.removeprefix("--engine=") for item in commands()[file] if item.startswith("--engine=")]
+    address = read_engine_address(engine)
+    assert address is not None
+    assert address.url == "http://router:8000"
+    assert "bind :8000\n" in ROUTER
+    assert "router" in COMPOSE["services"]
+    assert KUBERNETES["Service router"]["spec"]["ports"][0]["port"] == 8000
 
 
-def test_the_engine_names_every_replica() -> None:
-    replicas = [name for name in COMPOSE["services"] if name.startswith("vllm-")]
-    assert engine_of(commands()["compose"]) == [f"http://{name}:8000" for name in replicas]
+def test_the_router_names_every_server_and_the_header_of_sessions() -> None:
+    servers = re.findall(r'server (vllm-\d+) "(\1)\$\{VLLM_DOMAIN\}:8000"$', ROUTER, re.MULTILINE)
+    names = [name for name, _ in servers]
+    assert [name for name in COMPOSE["services"] if name.startswith("vllm-")] == names
     stateful = KUBERNETES["StatefulSet vllm"]["spec"]
-    names = [f"vllm-{number}.{stateful['serviceName']}" for number in range(stateful["replicas"])]
-    assert engine_of(commands()["kubernetes"]) == [f"http://{name}:8000" for name in names]
+    assert [f"vllm-{number}" for number in range(stateful["replicas"])] == names
+    (domain,) = container("Deployment", "router")["env"]
+    assert domain == {"name": "VLLM_DOMAIN", "value": f".{stateful['serviceName']}.midfill.svc.cluster.local"}
     assert KUBERNETES["Service vllm"]["spec"]["clusterIP"] == "None"
+    assert f"balance hdr({Settings().engine_session_header})" in ROUTER
+
+
+def test_the_routers_configuration_is_the_same_in_each_file() -> None:
+    (mount,) = COMPOSE["services"]["router"]["volumes"]
+    source, target, _ = mount.split(":")
+    assert (DEPLOY / source).read_text(encoding="utf-8") == ROUTER
+    (mounted,) = container("Deployment", "router")["volumeMounts"]
+    assert f"{mounted['mountPath']}/haproxy.cfg" == target
 
 
 def test_what_manifests_refer_to_is_there() -> None:
     kustomization = yaml.safe_load((DEPLOY / "kubernetes" / "kustomization.yaml").read_text(encoding="utf-8"))
     assert all((DEPLOY / "kubernetes" / name).is_file() for name in kustomization["resources"])
-    (generated,) = kustomization["configMapGenerator"]
+    router, generated = kustomization["configMapGenerator"]
+    assert all((DEPLOY / "kubernetes" / name).is_file() for name in router["files"])
+    assert {"name": "config", "configMap": {"name": router["name"]}} in pod("Deployment", "router")["volumes"]
     keys = {literal.partition("=")[0] for literal in generated["literals"]}
     for kind, name in (("Deployment", "core"), ("StatefulSet", "vllm")):
         for variable in container(kind, name)["env"]:

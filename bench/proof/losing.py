@@ -18,6 +18,7 @@ from proof.serving import recorded, tiny_options
 from proof.sizes import Sizes
 
 from inference.engine.engine import Engine
+from inference.engine.request import Request
 from inference.loading.engine import load_engine
 from inference.scheduling.engine_holder import EngineHolder
 from inference.scheduling.scheduler import Scheduler
@@ -77,15 +78,10 @@ def _break(card: Card) -> None:
 
 
 def _answer(scheduler: Scheduler, request: CompletionRequest) -> object:
-    answers: list[object] = []
     done = threading.Event()
-
-    def on_done(answer: object) -> None:
-        answers.append(answer)
-        done.set()
-
-    scheduler.submit(request, on_done)
-    return answers[0] if done.wait(WAIT_S) else None
+    asked = Request(request, changed=lambda each: done.set() if each.has_ended else None)
+    scheduler.submit(asked)
+    return asked.outcome if done.wait(WAIT_S) else None
 
 
 def _run(command: Sequence[str]) -> Iterator[Row]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Protocol
 
 from inference.engine.request import Request
 from inference.engine.slots import Resident
@@ -38,24 +38,6 @@ class DeviceHooks:
     give_memory_back: Callable[[], None] = lambda: None  # frees what allocators hold after the engine is closed
 
 
-ReplicaState = Literal["up", "suspected", "down", "refused"]
-"""Of a server behind the engine: suspected if a request to it has just failed, refused if it has another model."""
-
-
-@dataclass(frozen=True, slots=True)
-class ReplicaStatus:
-    """A server behind the engine: its state, and its requests since the engine connected to it."""
-
-    address: str
-    state: ReplicaState
-    reason: str  # why it is not up
-    sessions: int  # that have a place there
-    at_work: int  # requests
-    requests: int  # for suggestions, answered
-    hot_requests: int  # of these, hot ones
-    moved_requests: int  # that failed here and were sent to another replica
-
-
 class AnyEngine(Protocol):
     """For one thread only, except for `wake`."""
 
@@ -71,11 +53,6 @@ class AnyEngine(Protocol):
     def notice(self) -> str:
         """What users should know about the engine now, in one line; empty if nothing."""
         return ""
-
-    @property
-    def replicas(self) -> Sequence[ReplicaStatus]:
-        """The servers behind the engine; none if it computes in this process. From any thread."""
-        return ()
 
     @property
     def is_gone(self) -> bool:

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import math
 import time
+from concurrent.futures import Future
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
@@ -13,17 +14,18 @@ from itertools import takewhile
 from msgspec import structs
 
 from inference.backends.model import Choice
-from inference.engine.active_request import OnPrefill, OnText
 from inference.engine.decoding.alternatives import TRIES, Branch, branches
 from inference.engine.decoding.drawing import spelling
 from inference.engine.decoding.typed_choices import TypedStart
+from inference.engine.request import Cost, Request
 from inference.remote.servers.interface import ModelServer, Piece, Query, Token
+from inference.remote.slots import Place
 from inference.text.prompts import TokenizedPrompt
 from inference.text.stops import Stops
 from inference.text.token_ids import TokenIds, packed
 from inference.text.tokenization import TextTokenizer
 from protocol.errors import EngineUnavailable, MidfillError
-from protocol.messages import Alternative, Completion, CompletionRequest, FinishReason, TokenLogprob, Usage
+from protocol.messages import Alternative, Completion, CompletionRequest, FinishReason, TokenLogprob
 
 TOPS = 64
 """Most probable tokens to ask for if alternatives are wanted: not every one continues what was typed."""
@@ -33,42 +35,56 @@ _BRANCHES_AT_ONCE = 4  # of a request's alternatives: one request must not take 
 log = logging.getLogger(__name__)
 
 
-@dataclass(slots=True)
-class Progress:
-    """What is known of a request's cost while it is at work, so that it is known of a cancelled one too."""
+@dataclass(slots=True, eq=False)
+class Run:
+    """A request at the server: its prompt and its place there, and what is known of its answer so far."""
 
-    started: float = field(default_factory=time.perf_counter)
-    sent: float = field(default_factory=time.perf_counter)
-    first_token: float | None = None
-    expected_cached: int = 0  # prompt tokens that the server should have resident
-    block_tokens: int = 1  # of which the server keeps whole ones only
-    cached_tokens: int | None = None  # as it reports them
+    request: Request
+    start: TypedStart
+    query: Query
+    place: Place
+    expected_cached: int  # prompt tokens that the server should have resident
+    cost: Cost = field(init=False)
+    future: Future[Completion] | None = None
+    cached_tokens: int | None = None  # as the server reports them
     token_ids: TokenIds = field(default_factory=packed)  # generated, those of what was typed included, as far as known
     generated: int = 0  # how many were
     is_prefilled: bool = False
-    on_prefill: OnPrefill = lambda *_: None
-    on_text: OnText | None = None
     has_ended: bool = False  # the server sent its whole answer
-    has_told: bool = False  # the client has text of it
+
+    def __post_init__(self) -> None:
+        self.cost = self.request.cost
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the request has not begun anew meanwhile, after it gave way."""
+        return self.cost is self.request.cost
 
     def note(self, piece: Piece) -> None:
         """Take over what a piece of the answer reports."""
-        if piece.prefilled is not None:
-            self.on_prefill(*piece.prefilled)
+        if piece.prefilled is not None and self.is_current:
+            self.request.report_prefill(piece.prefilled[0])
         if piece.cached_tokens is not None:
             self.cached_tokens = piece.cached_tokens
         for token in piece.tokens:
             if token.id is not None and len(self.token_ids) == self.generated:
                 self.token_ids.append(token.id)
             self.generated += 1
-        if (piece.tokens or piece.end) and self.first_token is None:
-            self.first_token = time.perf_counter()
+        if (piece.tokens or piece.end) and not self.is_prefilled:
+            self.cost.prefilled = time.perf_counter()
             self.is_prefilled = True
 
-    def recomputed(self, prompt_tokens: int) -> int:
+    @property
+    def recomputed(self) -> int:
         """Prompt tokens that the server computed, by its report or as expected."""
-        cached = self.expected_cached if self.cached_tokens is None else self.cached_tokens
-        return prompt_tokens - min(cached, prompt_tokens)
+        total = self.cost.prompt_tokens
+        return total - min(self.expected_cached if self.cached_tokens is None else self.cached_tokens, total)
+
+    def cancelled(self) -> Completion:
+        """The empty completion of a request that was cancelled at work."""
+        self.cost.recomputed_tokens = self.recomputed if self.is_prefilled or self.cached_tokens is not None else 0
+        self.cost.generated_tokens = self.generated
+        return self.cost.completion("", "cancelled")
 
 
 @dataclass(slots=True)
@@ -79,6 +95,7 @@ class _Text:
     max_tokens: int
     typed: str
     typed_left: int  # bytes
+    since: float | None = None  # its first token, by time.perf_counter
     whole: str = ""  # with what was typed
     typed_tokens: list[Token] = field(default_factory=list)
     tokens: list[Token] = field(default_factory=list)
@@ -147,81 +164,88 @@ class _Text:
 
 @dataclass(frozen=True, slots=True)
 class RemoteCompleter:
-    """Completes one request; `query` has its prompt and its place at the server."""
+    """Completes one request, whose prompt has a place at the server."""
 
     server: ModelServer
     tokenizer: TextTokenizer
-    request: CompletionRequest
-    start: TypedStart
-    query: Query
-    progress: Progress
+    run: Run
+
+    @property
+    def spec(self) -> CompletionRequest:
+        return self.run.request.spec
 
     @property
     def prompt(self) -> TokenizedPrompt:
-        return self.start.prompt
+        return self.run.start.prompt
 
     async def complete(self) -> Completion:
         """The completion; the errors are the server's."""
-        if self.request.max_tokens == 0:
-            async with aclosing(self.server.stream(self.query)) as pieces:
+        run = self.run
+        if self.spec.max_tokens == 0:
+            async with aclosing(self.server.stream(run.query)) as pieces:
                 async for piece in pieces:
-                    self.progress.note(piece)
-            self.progress.is_prefilled = self.progress.has_ended = True
+                    run.note(piece)
+            run.is_prefilled = run.has_ended = True
             return self._completion("", "length", _Text(self._stops(), 0, "", 0))
-        typed = self.prompt.typed
-        main = _Text(self._stops(), self.request.max_tokens, typed.decode(), len(typed))
-        text, reason = await self._generate(self._main_query(), main, self.progress)
+        main = self._text()
+        text, reason = await self._generate(self._main_query(), main, run)
         alternatives: tuple[Alternative, ...] = ()
         extra = 0  # tokens
-        if self.request.alternatives:
+        if self.spec.alternatives:
             alternatives, extra = await self._alternatives(main, text)
         return self._completion(text, reason, main, alternatives, extra)
 
+    def _text(self) -> _Text:
+        typed = self.prompt.typed
+        return _Text(self._stops(), self.spec.max_tokens, typed.decode(), len(typed))
+
     def _stops(self) -> Stops:
-        return Stops(self.request.stop, self.request.stop_texts, self.request.prompt.suffix)
+        return Stops(self.spec.stop, self.spec.stop_texts, self.spec.prompt.suffix)
 
     def _main_query(self) -> Query:
         typed = self.prompt.typed.decode()
-        is_healed = bool(self.start.settled.typed)  # then the same tokens are allowed, whatever earlier keys chose
-        wanted = self.request.alternatives
-        reported = max(1, self.request.top_logprobs or 0)
+        is_healed = bool(self.run.start.settled.typed)  # then the same tokens are allowed, whatever earlier keys chose
         return replace(
-            self.query,
+            self.run.query,
             typed=typed if is_healed else None,
-            max_tokens=self.request.max_tokens + len(self.prompt.typed),
-            stops=_server_stops(self.request, typed),
-            top=TOPS if wanted else reported,
-            sampling=self.request.sampling,
+            max_tokens=self.spec.max_tokens + len(self.prompt.typed),
+            stops=_server_stops(self.spec, typed),
+            top=TOPS if self.spec.alternatives else max(1, self.spec.top_logprobs or 0),
+            sampling=self.spec.sampling,
         )
 
-    async def _generate(self, query: Query, text: _Text, progress: Progress) -> tuple[str, FinishReason]:
-        """Read the stream to the text's end, then close it. A stream that ended by itself is read for its usage."""
+    async def _generate(self, query: Query, text: _Text, run: Run | None = None) -> tuple[str, FinishReason]:
+        """Read the stream to the text's end, then close it. A stream that ended by itself is read for its usage.
+
+        `run` takes over what the answer reports; None for an alternative.
+        """
         ended: tuple[str, FinishReason] | None = None
         known, server_ends = text.count, False
         async with aclosing(self.server.stream(query)) as pieces:
             async for piece in pieces:
-                progress.note(piece)
-                ended = ended or text.take(piece, self.tokenizer) or self._limited(text, progress)
-                if ended is None and progress.on_text is not None:
-                    told = text.text[: text.stops.settled(text.text)]
-                    progress.on_text(told)
-                    progress.has_told = progress.has_told or bool(told)
+                if run is not None:
+                    run.note(piece)
+                if text.since is None and (piece.tokens or piece.end):
+                    text.since = time.perf_counter()
+                ended = ended or text.take(piece, self.tokenizer) or self._limited(text)
+                if ended is None and run is not None and run.request.grows and run.is_current:
+                    run.request.report_text(text.text[: text.stops.settled(text.text)])
                 server_ends = server_ends or piece.end is not None or text.count - known >= query.max_tokens
                 if ended is not None and not server_ends:
                     break  # otherwise the rest is the end of the stream, and the connection stays open
             else:
-                progress.has_ended = True
+                if run is not None:
+                    run.has_ended = True
         if ended is None:
             raise EngineUnavailable("the engine closed the connection before the end of its answer")
         return ended
 
-    def _limited(self, text: _Text, progress: Progress) -> tuple[str, FinishReason] | None:
+    def _limited(self, text: _Text) -> tuple[str, FinishReason] | None:
         """The end of a text that has become too improbable, or has a newline and has taken too long."""
-        limit_ms, first = self.request.max_decode_ms, progress.first_token
-        is_late = False
-        if limit_ms and first is not None and "\n" in text.text:
-            is_late = (time.perf_counter() - first) * 1e3 > limit_ms
-        if is_late or text.probability < self.request.min_probability:
+        limit_ms, is_late = self.spec.max_decode_ms, False
+        if limit_ms and text.since is not None and "\n" in text.text:
+            is_late = (time.perf_counter() - text.since) * 1e3 > limit_ms
+        if is_late or text.probability < self.spec.min_probability:
             return text.stops.last(text.text, "length")
         return None
 
@@ -234,7 +258,7 @@ class RemoteCompleter:
             if token.id is not None
         ]
         found: dict[str, Alternative] = {}
-        tokens, wanted = 0, self.request.alternatives
+        tokens, wanted = 0, self.spec.alternatives
         few = asyncio.Semaphore(_BRANCHES_AT_ONCE)
         others = branches(chosen, self.prompt.typed, text, self.tokenizer.bytes_of)
         others.sort(key=lambda branch: -branch.logprob)
@@ -262,21 +286,20 @@ class RemoteCompleter:
         self, token_ids: TokenIds, beginning: str, few: asyncio.Semaphore
     ) -> tuple[Alternative, int] | None:
         """An alternative and the tokens generated for it; None if the server fails it: the completion is whole."""
-        typed = self.prompt.typed
-        text = _Text(self._stops(), self.request.max_tokens, typed.decode(), len(typed))
+        text = self._text()
         ended = text.take(Piece(beginning, tuple(Token(token_id, None) for token_id in token_ids)), self.tokenizer)
         known = len(text.tokens)
         if ended is None:
             query = replace(
-                self.query,
+                self.run.query,
                 token_ids=self.prompt.token_ids + token_ids,
-                max_tokens=self.request.max_tokens - known,
-                stops=_server_stops(self.request, ""),
-                reuse=self.request.reuse,  # the slot has this request's prompt now
+                max_tokens=self.spec.max_tokens - known,
+                stops=_server_stops(self.spec, ""),
+                reuse=self.spec.reuse,  # the slot has this request's prompt now
             )
             try:
                 async with few:
-                    ended = await self._generate(query, text, Progress())
+                    ended = await self._generate(query, text)
             except MidfillError as error:
                 log.info("an alternative is left out: %s", error)
                 return None
@@ -285,30 +308,18 @@ class RemoteCompleter:
     def _completion(
         self, text: str, reason: FinishReason, main: _Text, alternatives: tuple[Alternative, ...] = (), extra: int = 0
     ) -> Completion:
-        now, progress = time.perf_counter(), self.progress
-        total = len(self.prompt.token_ids)
-        first = now if progress.first_token is None else progress.first_token
-        usage = Usage(
-            prompt_tokens=total,
-            recomputed_tokens=progress.recomputed(total) + len(main.typed_tokens),
-            generated_tokens=len(main.tokens) + extra,
-            forwards=0,  # the server does not report them
-            queue_ms=0.0,
-            prefill_ms=(first - progress.sent) * 1e3,
-            decode_ms=(now - first) * 1e3,
-            prepare_ms=(progress.sent - progress.started) * 1e3,
-            block_tokens=progress.block_tokens,
-        )
-        wanted = self.request.top_logprobs
+        cost, wanted = self.run.cost, self.spec.top_logprobs
+        cost.recomputed_tokens = self.run.recomputed + len(main.typed_tokens)
+        cost.generated_tokens = len(main.tokens) + extra
         tokens = () if wanted is None else spelling(main.logprobs, text)
         tokens = tuple(structs.replace(token, top=token.top[:wanted]) for token in tokens)
-        return Completion(text, reason, usage, main.mean_logprob, alternatives, tokens)
+        return cost.completion(text, reason, main.mean_logprob, alternatives, tokens)
 
 
-def _server_stops(request: CompletionRequest, typed: str) -> tuple[str, ...]:
+def _server_stops(spec: CompletionRequest, typed: str) -> tuple[str, ...]:
     """The strings that end the text, so that the server ends it by itself; not those that begin in what was typed."""
-    lines = NEWLINES if request.stop.indent is None else ()
-    return tuple(stop for stop in (*lines, *request.stop_texts) if not _begins_in(stop, typed))
+    lines = NEWLINES if spec.stop.indent is None else ()
+    return tuple(stop for stop in (*lines, *spec.stop_texts) if not _begins_in(stop, typed))
 
 
 def _begins_in(stop: str, typed: str) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import re
 from contextlib import ExitStack
@@ -17,28 +16,22 @@ from inference.loading.options import EngineOptions
 from inference.loading.placement import place, situation_of
 from inference.remote.engine import RemoteEngine
 from inference.remote.event_loop import EventLoopThread
-from inference.remote.health import ServedModel
-from inference.remote.replicas import Replica, Replicas
-from inference.remote.servers.address import EngineAddress, read_engine_addresses
+from inference.remote.servers.address import EngineAddress, read_engine_address
 from inference.remote.servers.child import start_llama_server
 from inference.remote.servers.http_connection import HttpConnection
 from inference.remote.servers.interface import ModelServer, ServerFacts
 from inference.remote.servers.llama_server import LlamaServer
 from inference.remote.servers.openai import OpenAIServer
-from inference.remote.servers.tokenizers import find_tokenizer
+from inference.remote.servers.tokenizers import SAMPLE, disagreement, find_tokenizer
 from inference.text.healing import wants_healing
-from protocol.errors import BadInput, EngineUnavailable, MidfillError
+from protocol.errors import BadInput, BadModel, EngineUnavailable
 from protocol.settings import BUNDLED_MODEL
 
 AGREE = "those of the engine"
-OTHERS_WITHIN_S = 3.0
-"""Seconds that replicas have to answer after the first one; those that need longer join later."""
 
 log = logging.getLogger(__name__)
 
 _HEADER_NAME = re.compile(r"[\w!#$%&'*+.^`|~-]+", re.ASCII)
-
-Answers = dict[Replica, ServerFacts | MidfillError]
 
 
 def open_engine(options: EngineOptions, progress: ReportProgress | None = None) -> AnyEngine:
@@ -47,7 +40,7 @@ def open_engine(options: EngineOptions, progress: ReportProgress | None = None) 
     With the local engine and the device `auto`, llama-server runs the model where `place` chooses it. If it cannot, the
     local engine does.
     """
-    if read_engine_addresses(options.engine):
+    if read_engine_address(options.engine) is not None:
         return connect(options, progress)
     if program := _chosen_llama_server(options):
         try:
@@ -73,48 +66,59 @@ def _chosen_llama_server(options: EngineOptions) -> str:
 
 def needs_download(options: EngineOptions) -> bool:
     """Whether opening the engine downloads the model; raises for faults that show without opening it."""
-    return not read_engine_addresses(options.engine) and not is_here(options)
+    return read_engine_address(options.engine) is None and not is_here(options)
 
 
 def connect(options: EngineOptions, progress: ReportProgress | None = None) -> RemoteEngine:
-    """An engine that passes requests to the server of `options.engine`, or to its replicas; imports no torch.
+    """An engine that passes requests to the server of `options.engine`; imports no torch.
 
-    Raises EngineUnavailable if no server answers or accepts the key, BadModel if its tokens are not the
+    Raises EngineUnavailable if it does not answer or refuses the key, BadModel if its tokens are not the
     tokenizer's, and BadInput for a bad address.
     """
-    addresses = read_engine_addresses(options.engine)
-    if not addresses:
+    address = read_engine_address(options.engine)
+    if address is None:
         raise BadInput("the local engine is not a server to connect to")
     report = progress or (lambda _what, _share: None)
     with ExitStack() as opened:
         key, end_child = options.engine_key, lambda: None
-        if addresses[0].program:
-            report(f"starting {addresses[0]}", None)
-            child = start_llama_server(addresses[0].program, options)
+        if address.program:
+            report(f"starting {address}", None)
+            child = start_llama_server(address.program, options)
             opened.callback(child.close)
-            addresses, key, end_child = (child.address,), child.key, child.close
+            address, key, end_child = child.address, child.key, child.close
         loop = EventLoopThread()
         opened.callback(loop.close)
-        replicas = Replicas([Replica(address, open_server(address, key, options)) for address in addresses])
-        opened.callback(lambda: loop.start(replicas.aclose()).result())
-        where = ", ".join(map(str, addresses))
-        report(f"connecting to {where}", None)
-        answers = loop.start(_ask_all(replicas)).result()
+        server = open_server(address, key, options)
+        opened.callback(lambda: loop.start(server.aclose()).result())
+        report(f"connecting to {address}", None)
+        facts = loop.start(server.facts()).result()
         report("reading the tokenizer", None)
-        model, tells_tokens = _admit(answers, options, loop)
+        tokenizer = find_tokenizer(options.model, facts.model_places, options.fim_format)
+        context_tokens = _context_tokens(options, facts)
+        theirs = loop.start(server.tokenize(SAMPLE)).result()
+        if theirs is not None and (difference := disagreement(tokenizer, theirs)):
+            raise BadModel(
+                f"the tokenizer is not that of the model at {address}: {difference}. Name the model that the engine "
+                "serves with --model"
+            )
         warnings = []
-        if not tells_tokens:
-            warnings.append(f"{where} does not tell its tokens: whether the tokenizer is its model's cannot be checked")
-        if not model.heals and wants_healing(options.healing, model.tokenizer.format):
-            warnings.append(f"{where} cannot force the first bytes of a text: token healing is off")
+        if theirs is None:
+            warnings.append(
+                f"{address} does not tell its tokens: whether the tokenizer is its model's cannot be checked"
+            )
+        wants = wants_healing(options.healing, tokenizer.format)
+        if wants and not facts.can_constrain:
+            warnings.append(f"{address} cannot force the first bytes of a text: token healing is off")
         engine = RemoteEngine(
-            EngineInfo(model.name, where, model.context_tokens, chars_per_token(model.tokenizer)),
-            replicas,
-            model,
+            EngineInfo(facts.name, str(address), context_tokens, chars_per_token(tokenizer)),
+            server,
+            facts,
+            tokenizer,
             loop,
-            AGREE if tells_tokens else warnings[0],
+            warnings[0] if theirs is None else AGREE,
             "; ".join(warnings),
             end_child,
+            heals=wants and facts.can_constrain,
             separate_users=options.separate_users,
         )
         opened.pop_all()
@@ -131,57 +135,6 @@ def open_server(address: EngineAddress, key: str, options: EngineOptions) -> Mod
         return LlamaServer(connection)
     model = "" if options.model == BUNDLED_MODEL else options.model
     return OpenAIServer(connection, header, model, options.slots, options.separate_users)
-
-
-async def _ask_all(replicas: Replicas) -> Answers:
-    """The facts of each replica, or why there are none; waits for one, and then a moment for the others."""
-    tasks = {asyncio.create_task(replica.server.facts()): replica for replica in replicas.all}
-    waiting, answered = set(tasks), False
-    while waiting and not answered:
-        done, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-        answered = any(task.exception() is None for task in done)
-    if waiting:
-        _, late = await asyncio.wait(waiting, timeout=OTHERS_WITHIN_S)
-        for task in late:
-            task.cancel()
-    answers: Answers = {}
-    for task, found in zip(tasks, await asyncio.gather(*tasks, return_exceptions=True), strict=True):
-        if isinstance(found, asyncio.CancelledError):
-            found = EngineUnavailable(tasks[task].reason)
-        elif isinstance(found, BaseException) and not isinstance(found, MidfillError):
-            raise found
-        answers[tasks[task]] = found
-    return answers
-
-
-def _admit(answers: Answers, options: EngineOptions, loop: EventLoopThread) -> tuple[ServedModel, bool]:
-    """Let the replicas join that serve the model of the first usable one; the model, and whether all tell their tokens.
-
-    Raises the error of a single replica, or the errors of all, if none can be used.
-    """
-    model, tells_tokens = None, True
-    for replica, answer in answers.items():
-        try:
-            if isinstance(answer, MidfillError):
-                raise answer
-            served = model or _served_model(answer, options)
-            tells_tokens &= loop.start(served.admit(replica, answer)).result()
-            model = served
-        except MidfillError as error:
-            answers[replica] = error
-            replica.leave(str(error), refused=isinstance(error, BadInput))
-    if model is not None:
-        return model, tells_tokens
-    errors = [error for error in answers.values() if isinstance(error, MidfillError)]
-    if len(errors) == 1:
-        raise errors[0]
-    raise type(errors[0])(f"none of the {len(errors)} replicas can be used: {'; '.join(map(str, errors))}")
-
-
-def _served_model(facts: ServerFacts, options: EngineOptions) -> ServedModel:
-    tokenizer = find_tokenizer(options.model, facts.model_places, options.fim_format)
-    heals = facts.can_constrain and wants_healing(options.healing, tokenizer.format)
-    return ServedModel(facts.name, _context_tokens(options, facts), heals, tokenizer)
 
 
 def _context_tokens(options: EngineOptions, facts: ServerFacts) -> int:

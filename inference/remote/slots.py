@@ -48,15 +48,6 @@ class Places:
         return sum(len(place.token_ids) for place in (*self._idle, *self._lent))
 
     @property
-    def sessions(self) -> int:
-        return len({place.session for place in (*self._idle, *self._lent)} - {""})
-
-    def expect_nothing(self) -> None:
-        """Expect no prompt to be resident any more, as after a restart; each session keeps its place. Any thread."""
-        for place in tuple(self._idle):
-            place.token_ids = packed()
-
-    @property
     def residents(self) -> tuple[Resident, ...]:
         """The sessions' last prompts, if the server has dropped nothing since."""
         places = [place for place in (*self._lent, *reversed(self._idle)) if place.session and place.token_ids]

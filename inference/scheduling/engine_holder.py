@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from msgspec.structs import replace
 
 from inference.checkpoints.hub import ReportProgress
-from inference.engine.interface import AnyEngine, ReplicaStatus
+from inference.engine.interface import AnyEngine
 from inference.engine.request import Request
 from inference.engine.slots import Resident
 from inference.loading.speed_record import SpeedRecord, advice, is_fast
@@ -79,11 +79,6 @@ class EngineHolder:
         """Number of requests that can be at work at once; one while nothing is loaded: it triggers the loading."""
         engine = self._engine
         return 1 if engine is None else engine.capacity
-
-    @property
-    def replicas(self) -> Sequence[ReplicaStatus]:
-        engine = self._engine
-        return () if engine is None else engine.replicas
 
     def drop_unwanted(self) -> Sequence[Request]:
         return [] if self._engine is None else self._engine.drop_unwanted()

@@ -6,14 +6,13 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import partial
 
 import psutil
 from msgspec.structs import replace
 
-from inference.engine.interface import ReplicaStatus
 from inference.engine.request import Request
 from inference.scheduling.engine_holder import EngineHolder
 from inference.scheduling.inbox import Inbox
@@ -84,11 +83,6 @@ class Scheduler:
     def residency(self) -> StoreStats | None:
         """Store statistics after the last request; None while no model is loaded."""
         return self._residency if self._holder.is_loaded else None
-
-    @property
-    def replicas(self) -> Sequence[ReplicaStatus]:
-        """The servers behind the engine, as they are now; none for the local engine."""
-        return self._holder.replicas
 
     def submit(self, request: Request) -> None:
         """Queue a request. Raises Busy if a limit of the user is reached.

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
-from typing import Any
-
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
@@ -54,10 +51,7 @@ class HttpApi:
         if request.scope["user"] is None:
             return JSONResponse({"status": "ok"})
         status = self._scheduler.status
-        replicas = [asdict(replica) for replica in self._scheduler.replicas]
-        body: dict[str, Any] = {"status": status.state, "model": status.model, "detail": status.detail}
-        if replicas:
-            body["replicas"] = replicas
+        body = {"status": status.state, "model": status.model, "detail": status.detail}
         return JSONResponse(body, 503 if status.state == "failed" else 200)
 
     async def metrics(self, _request: Request) -> Response:

@@ -1,17 +1,11 @@
-"""Counts the core's requests and tokens since its start, and reads the state of its replicas, for Prometheus."""
+"""Counts the core's requests and tokens since its start, for Prometheus."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
-from operator import attrgetter
-from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
-from prometheus_client.registry import Collector
 
-from inference.engine.interface import ReplicaStatus
 from inference.engine.request import Request
 from kv_store.interface import StoreStats
 from protocol.messages import Completion, Usage
@@ -91,11 +85,6 @@ class Metrics:
             self._bytes.labels(tier.name).set(tier.used_bytes)
         return generate_latest(self._registry).decode()
 
-    @property
-    def registry(self) -> CollectorRegistry:
-        """Takes further collectors, which are read at every scrape."""
-        return self._registry
-
     def _add(self, usage: Usage) -> None:
         for name, counter in self._sums.items():
             counter.inc(getattr(usage, name))
@@ -110,43 +99,3 @@ class Metrics:
 
     def _gauge(self, name: str, text: str, *labels: str) -> Gauge:
         return Gauge(f"midfill_{name}", text, labels, registry=self._registry)
-
-
-_REPLICA_METRICS: tuple[tuple[type[Any], str, str, Callable[[ReplicaStatus], float]], ...] = (
-    (GaugeMetricFamily, "up", "Whether the replica serves requests.", lambda replica: replica.state == "up"),
-    (GaugeMetricFamily, "sessions", "Sessions that have a place at the replica.", attrgetter("sessions")),
-    (GaugeMetricFamily, "requests_at_work", "Requests at the replica.", attrgetter("at_work")),
-    (
-        CounterMetricFamily,
-        "suggestions",
-        "Requests for suggestions that the replica answered.",
-        attrgetter("requests"),
-    ),
-    (
-        CounterMetricFamily,
-        "hot_suggestions",
-        "Requests for suggestions that recomputed at most three tokens and a block of the replica's cache.",
-        attrgetter("hot_requests"),
-    ),
-    (
-        CounterMetricFamily,
-        "moved_requests",
-        "Requests that failed at the replica and were sent to another.",
-        attrgetter("moved_requests"),
-    ),
-)
-
-
-class ReplicaMetrics(Collector):
-    """Reads the replicas at every scrape; exports nothing for the local engine."""
-
-    def __init__(self, replicas: Callable[[], Sequence[ReplicaStatus]]) -> None:
-        self._replicas = replicas
-
-    def collect(self) -> Iterator[Metric]:
-        replicas = self._replicas()
-        for kind, name, text, value in _REPLICA_METRICS:
-            metric = kind(f"midfill_replica_{name}", text, labels=("replica",))
-            for replica in replicas:
-                metric.add_metric((replica.address,), value(replica))
-            yield metric

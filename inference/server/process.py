@@ -8,13 +8,14 @@ import logging
 import os
 import signal
 import socket
+import ssl
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 import uvicorn
 from starlette.applications import Starlette
@@ -27,8 +28,7 @@ from inference.scheduling.engine_holder import EngineHolder
 from inference.scheduling.scheduler import Scheduler
 from inference.scheduling.user_limits import UserLimits
 from inference.server.admission.access import Access, HostNames
-from inference.server.admission.connections import AcceptErrors, BoundedHttp, BoundedWebSocket, Connections
-from inference.server.admission.tls import Certificate, TlsDoor
+from inference.server.admission.connections import BoundedHttp, BoundedWebSocket, Connections
 from inference.server.admission.users import Users
 from inference.server.app import make_app
 from inference.server.clients import Presence
@@ -36,7 +36,7 @@ from inference.server.draining import Draining
 from inference.server.http.bodies import MAX_BODY_BYTES
 from inference.server.http.text_anchors import TextAnchors
 from inference.server.http_api import HttpApi
-from inference.server.metrics import Metrics, ReplicaMetrics
+from inference.server.metrics import Metrics
 from inference.server.pages.dashboard import Dashboard
 from inference.server.pages.feed import Feed
 from inference.server.process_limits import configure_log, raise_file_limit
@@ -103,7 +103,8 @@ def serve(options: ServeOptions, on_published: Callable[[], None] = lambda: None
     runtime folder.
     """
     configure_log(options.log_file, as_json=options.log_json)
-    certificate = Certificate(*options.certificate) if options.certificate is not None else None
+    if options.certificate is not None:
+        check_certificate(*options.certificate)
     users = Users(options.users) if options.users is not None else None
     if needs_download(options.engine):
         log.info("%s is not on this machine yet: the first request downloads it", options.engine.model)
@@ -117,7 +118,7 @@ def serve(options: ServeOptions, on_published: Callable[[], None] = lambda: None
             raise AlreadyServed(f"a core serves {name} already: {who}. Use it, or stop it first: midfill core stop")
         published.unlink(missing_ok=True)  # left by a killed core
         listeners = [stack.enter_context(bind(options.host, options.port))]
-        if certificate is not None:  # this machine's clients find the core without a certificate of its name
+        if options.certificate is not None:  # this machine's clients find the core without a certificate of its name
             listeners.append(stack.enter_context(bind("127.0.0.1", 0)))
         token = read_or_make_token(folder)
         address = _address(options, listeners)
@@ -127,7 +128,7 @@ def serve(options: ServeOptions, on_published: Callable[[], None] = lambda: None
         on_published()
         log.info("serving %s at %s, to clients with the token in %s", address.model, address.url, folder / "token")
         access = Access(token, options.allowed_origins, _host_names(options, listeners[0]), users)
-        has_ended = _run(options, listeners, access, users, certificate, signals)
+        has_ended = _run(options, listeners, access, users, signals)
         log.info("stopped serving %s", address.model)
     return has_ended
 
@@ -168,7 +169,6 @@ def _run(
     listeners: Sequence[socket.socket],
     access: Access,
     users: Users | None,
-    certificate: Certificate | None,
     signals: Sequence[int],
 ) -> bool:
     presence, metrics, anchors, feed = Presence(), Metrics(), TextAnchors(), Feed()
@@ -200,13 +200,9 @@ def _run(
     http = HttpApi(scheduler, presence, metrics, anchors)
     app = make_app(http, websockets.serve, access, connections, draining, dashboard)
 
-    metrics.registry.register(ReplicaMetrics(lambda: scheduler.replicas))
-
     def is_over() -> bool:
         if users is not None:
             users.refresh(websockets.close_revoked)
-        if certificate is not None:
-            certificate.refresh()
         exit_after_s = options.exit_after_s
         if exit_after_s is not None and scheduler.status.state == "failed":
             exit_after_s = min(exit_after_s, FAILED_EXIT_AFTER_S)
@@ -217,7 +213,7 @@ def _run(
         return over
 
     try:
-        asyncio.run(serve_app(app, connections, listeners, is_over, certificate))
+        asyncio.run(serve_app(app, connections, listeners, is_over, options.certificate))
     finally:
         has_ended = scheduler.close(SHUTDOWN_GRACE_S)
     if scheduler.lost is not None:
@@ -225,27 +221,47 @@ def _run(
     return has_ended
 
 
+def check_certificate(chain: Path, key: Path) -> None:
+    """Raise BadInput if the files are no certificate with its key; an encrypted key is not supported."""
+    try:  # without a password, OpenSSL would ask for one at the terminal
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(chain, key, password="")
+    except (OSError, ValueError) as error:  # SSLError is an OSError
+        raise BadInput(f"{chain} and {key} cannot be used as a certificate and its key: {error}") from error
+
+
 async def serve_app(
     app: Starlette,
     connections: Connections,
     listeners: Sequence[socket.socket],
     is_over: Callable[[], bool],
-    certificate: Certificate | None = None,
+    certificate: tuple[Path, Path] | None = None,
 ) -> None:
     """Serve HTTP and WebSockets until `is_over`, which is polled; with a certificate the last listener has no TLS."""
-    asyncio.get_running_loop().set_exception_handler(AcceptErrors())
+    servers = []
+    for listener in listeners:
+        has_tls = certificate is not None and listener is not listeners[-1]
+        servers.append(_server(app, connections, *(certificate if certificate and has_tls else (None, None))))
+    serving = [
+        asyncio.create_task(server.serve(sockets=[listener]))
+        for server, listener in zip(servers, listeners, strict=True)
+    ]
+    while not all(task.done() for task in serving):
+        await asyncio.wait(serving, timeout=WATCH_EVERY_S)
+        ends = servers[0].should_exit or is_over()
+        for server in servers:
+            server.should_exit = ends
+    await asyncio.gather(*serving)
 
-    def make_protocol(**options: Any) -> asyncio.Protocol:
-        make_http = partial(BoundedHttp, connections, **options)
-        if certificate is None:
-            return make_http()
-        return TlsDoor(certificate, connections, listeners[-1].getsockname()[:2], make_http)
 
+def _server(app: Starlette, connections: Connections, chain: Path | None, key: Path | None) -> uvicorn.Server:
+    """A server of one port, with TLS if there is a certificate."""
     server = uvicorn.Server(
         uvicorn.Config(
             app,
-            http=cast("type[asyncio.Protocol]", make_protocol),  # uvicorn only calls it
+            http=cast("type[asyncio.Protocol]", partial(BoundedHttp, connections)),  # uvicorn only calls it
             ws=cast("type[asyncio.Protocol]", partial(BoundedWebSocket, connections)),
+            ssl_certfile=chain,
+            ssl_keyfile=key,
             ws_max_size=MAX_BODY_BYTES,
             ws_ping_interval=PING_EVERY_S,
             ws_ping_timeout=PING_EVERY_S,
@@ -260,11 +276,7 @@ async def serve_app(
         )
     )
     server.capture_signals = nullcontext  # type: ignore[assignment] # the core goes on serving while requests finish
-    serving = asyncio.create_task(server.serve(sockets=list(listeners)))
-    while not serving.done():
-        await asyncio.wait({serving}, timeout=WATCH_EVERY_S)
-        server.should_exit = server.should_exit or is_over()
-    await serving
+    return server
 
 
 def _host_names(options: ServeOptions, listener: socket.socket) -> HostNames:

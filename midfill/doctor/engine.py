@@ -29,13 +29,13 @@ async def engine(settings: Settings) -> Section | None:
 def _examine(settings: Settings) -> Section:
     from inference.loading.options import engine_options
     from inference.remote.connecting import connect
-    from inference.remote.servers.address import read_engine_addresses
+    from inference.remote.servers.address import read_engine_address
 
     facts = [("engine", settings.engine)]
     try:
-        addresses = read_engine_addresses(settings.engine)
-        if addresses and addresses[0].program:
-            return Section("engine", (*facts, ("program", _program(addresses[0].program))), ())
+        address = read_engine_address(settings.engine)
+        if address is not None and address.program:
+            return Section("engine", (*facts, ("program", _program(address.program))), ())
         connected = connect(engine_options(settings))
     except MidfillError as error:
         return Section("engine", tuple(facts), (str(error),))
@@ -65,9 +65,6 @@ def _describe(connected: RemoteEngine, facts: list[tuple[str, str]]) -> Section:
         ("tokens", connected.tokens_checked),
     ]
     problems = []
-    if len(connected.replicas) > 1:
-        facts += [("replica", f"{replica.address}: {replica.state}") for replica in connected.replicas]
-        problems += [replica.reason for replica in connected.replicas if replica.reason]
     try:
         usage = _ask_twice(connected)
     except MidfillError as error:

@@ -1,13 +1,8 @@
 from __future__ import annotations
 
-import sys
-from pathlib import Path
 from typing import Any
 
-import pytest
-
 from tests.bench.conftest import TRACE, Figures
-from tests.inference.tiny import write_tokenizer
 
 SHORT = ("--typists", "3", "--warm-up", "1", "--seconds", "6", "--keys-per-second", "10")
 
@@ -24,11 +19,3 @@ def test_all_are_answered_beside_a_flood_and_a_client_that_never_reads(figures: 
     found = run_team(figures, "--flood", "--silent-reader")
     assert found["typists_without_an_answer"] == 0
     assert 0 <= found["hot_share"] <= 1
-
-
-@pytest.mark.parametrize("kind", ["openai", "llama-server"])
-def test_no_request_fails_while_a_replica_is_killed_and_comes_back(kind: str, tmp_path: Path, figures: Figures) -> None:
-    write_tokenizer(tmp_path / "tokenizer.json")
-    command = f"{sys.executable} -m tests.inference.remote.fake_servers {kind} {{port}} {tmp_path}"
-    replicas = ("--replica", command, "--replica", command, "--kind", kind, "--kill-replica")
-    assert run_team(figures, *replicas)["answered"] > 3

@@ -1,12 +1,14 @@
-"""An engine behind the real vllm-router, in front of two servers with a scripted model."""
+"""An engine behind a real router, vllm-router or HAProxy, in front of two servers with a scripted model."""
 
 from __future__ import annotations
 
 import asyncio
+import shutil
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -18,15 +20,16 @@ from inference.remote.engine import RemoteEngine
 from inference.text.tokenization import read_tokenizer
 from protocol.errors import MidfillError
 from protocol.messages import StopRule
-from tests.inference.remote.fake_servers import PATIENCE_S, FakeServer, until
+from tests.inference.remote.fake_servers import PATIENCE_S, FakeServer, openai_server, serving, until
 from tests.inference.remote.test_engine import ask
-from tests.inference.remote.test_replicas import SESSIONS, Cluster, homes
 
 pytestmark = pytest.mark.engines
 
+ROOT = Path(__file__).parents[2]
 BLOCK_TOKENS = 32
 METRICS = f'# TYPE vllm:cache_config_info gauge\nvllm:cache_config_info{{block_size="{BLOCK_TOKENS}"}} 1.0\n'
 CHECK_SECONDS = "1"
+SESSIONS = [f"me/{number}" for number in range(24)]
 
 
 class PacedServer(FakeServer):
@@ -35,6 +38,33 @@ class PacedServer(FakeServer):
     async def pace(self, number: int) -> None:
         await asyncio.sleep(0.02)
         await super().pace(number)
+
+
+class Cluster:
+    """Fake servers that stop, and listen again at the same address."""
+
+    def __init__(self, states: list[FakeServer]) -> None:
+        self.states = states
+        self.urls = [""] * len(states)
+        self._serving = [ExitStack() for _ in states]
+        for number in range(len(states)):
+            self.start(number)
+
+    def start(self, number: int) -> None:
+        port = urlsplit(self.urls[number]).port or 0
+        self.urls[number] = self._serving[number].enter_context(serving(openai_server(self.states[number]), port))
+
+    def stop(self, number: int) -> None:
+        self._serving[number].close()
+        self.states[number].resident.clear()
+
+    def close(self) -> None:
+        for number in range(len(self.states)):
+            self.stop(number)
+
+    def prompts(self, number: int) -> list[list[int]]:
+        """The prompts that a server got, without the probes of its constraints."""
+        return [body["prompt"] for body in self.states[number].bodies if len(body["prompt"]) > 1]
 
 
 @pytest.fixture
@@ -52,22 +82,54 @@ def cluster(opened: ExitStack) -> Cluster:
         PacedServer(tokenizer, context=4096, model=str(folder), obeys=("structured_outputs",), metrics=METRICS)
         for _ in range(2)
     ]
-    cluster = Cluster("openai", states)
+    cluster = Cluster(states)
     opened.callback(cluster.close)
     return cluster
 
 
-@pytest.fixture
-def engine(cluster: Cluster, engines_folder: Path, opened: ExitStack) -> RemoteEngine:
-    """Connected to the router, whose options are those that the documentation names."""
-    port = free_port()
+def vllm_router(urls: list[str], port: int, engines_folder: Path) -> list[str]:
+    """The command of vllm-router, with the option that the documentation names."""
     command = [str(engines_folder / "router" / "bin" / "vllm-router"), "--policy", "consistent_hash"]
-    command += ["--worker-urls", *cluster.urls, "--port", str(port)]
-    command += ["--health-check-interval-secs", CHECK_SECONDS, "--prometheus-port", str(free_port())]
+    command += ["--worker-urls", *urls, "--port", str(port)]
+    return [*command, "--health-check-interval-secs", CHECK_SECONDS, "--prometheus-port", str(free_port())]
+
+
+def haproxy(urls: list[str], port: int, folder: Path) -> list[str]:
+    """The command of HAProxy with the configuration in deploy/, whose addresses are replaced."""
+    if (program := shutil.which("haproxy")) is None:
+        pytest.skip("there is no program haproxy")
+    text = (ROOT / "deploy" / "kubernetes" / "haproxy.cfg").read_text(encoding="utf-8")
+    for number, url in enumerate(urls):
+        text = text.replace(f'"vllm-{number}${{VLLM_DOMAIN}}:8000"', url.removeprefix("http://"))
+    assert "VLLM_DOMAIN" not in text
+    (folder / "haproxy.cfg").write_text(text.replace("bind :8000", f"bind 127.0.0.1:{port}"))
+    return [program, "-f", str(folder / "haproxy.cfg")]
+
+
+@pytest.fixture(params=["vllm-router", "haproxy"])
+def engine(
+    request: pytest.FixtureRequest, cluster: Cluster, engines_folder: Path, opened: ExitStack, tmp_path: Path
+) -> RemoteEngine:
+    """Connected to the router."""
+    port = free_port()
+    if request.param == "haproxy":
+        command = haproxy(cluster.urls, port, tmp_path)
+    else:
+        command = vllm_router(cluster.urls, port, engines_folder)
     opened.enter_context(server_process(command, port, "/health", 10 * PATIENCE_S))
     engine = connect(EngineOptions(engine=f"openai=http://127.0.0.1:{port}", healing="on"))
     opened.callback(engine.close)
     return engine
+
+
+def homes(engine: RemoteEngine, cluster: Cluster, sessions: list[str]) -> dict[str, int]:
+    """The server that answers each session."""
+    found = {}
+    for session in sessions:
+        before = [len(cluster.prompts(number)) for number in range(len(cluster.states))]
+        assert engine.complete(ask(session=session)).text == "alpha beta"
+        (found[session],) = [n for n, count in enumerate(before) if len(cluster.prompts(n)) > count]
+    return found
 
 
 def test_sessions_stay_on_their_server_and_are_hot(engine: RemoteEngine, cluster: Cluster) -> None:

@@ -18,7 +18,7 @@ from websockets.sync.client import connect as connect_sync
 from inference.server.admission.users import add_token
 from tests.faults.attacked import Core, assert_answered_beside, attacked_core, flood, percentile, typist
 from tests.faults.test_core import FLOODS
-from tests.inference.server.admission.test_tls import issue
+from tests.inference.server.test_tls import issue
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(600)]
 

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from starlette.applications import Starlette
@@ -23,7 +24,6 @@ from inference.scheduling.scheduler import Observer, Scheduler
 from inference.scheduling.user_limits import UserLimits
 from inference.server.admission.access import Access, HostNames
 from inference.server.admission.connections import Connections
-from inference.server.admission.tls import Certificate
 from inference.server.admission.users import Users
 from inference.server.app import make_app
 from inference.server.clients import Presence
@@ -109,7 +109,7 @@ def serving(
     *,
     users: Users | None = None,
     limits: UserLimits | None = None,
-    certificate: Certificate | None = None,
+    certificate: tuple[Path, Path] | None = None,
 ) -> Iterator[Served]:
     """A core of this model; with a certificate, the address is that of its TLS."""
     served = _wired(lambda progress: load_engine(options, progress), observe, users, limits, connections)
@@ -120,8 +120,6 @@ def serving(
         def is_over() -> bool:
             if users is not None:
                 users.refresh(served.websockets.close_revoked)
-            if certificate is not None:
-                certificate.refresh()
             return served.over.is_set()
 
         listeners = [listener, *([plain] if certificate else [])]

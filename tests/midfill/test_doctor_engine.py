@@ -41,14 +41,6 @@ async def test_a_sound_engine(url: str, tokenizer_folder: Path) -> None:  # noqa
     assert of == "of"
 
 
-async def test_a_replica_that_does_not_serve_is_a_problem(server: FakeServer, opened: ExitStack) -> None:  # noqa: F811
-    url = opened.enter_context(serving(openai_server(server)))
-    section = await examined(Settings(engine=f"openai={url},http://127.0.0.1:9"))
-    told = [value for name, value in section.facts if name == "replica"]
-    assert told == [f"openai at {url}: up", "openai at http://127.0.0.1:9: down"]
-    assert "http://127.0.0.1:9 cannot be reached" in section.problems[0]
-
-
 async def test_an_engine_without_a_cache(url: str, server: FakeServer, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
     monkeypatch.setattr(server, "cached", lambda *_, **__: 0)
     assert "recomputes repeated prompts" in (await examined(Settings(engine=url))).problems[0]
@@ -71,6 +63,7 @@ async def test_other_tokens_are_a_problem(url: str, server: FakeServer) -> None:
         ("openai=http://127.0.0.1:9", "cannot be reached"),
         ("llama-server=/no/such/program", "there is no program"),
         ("nonsense", "engine = 'nonsense'"),
+        ("openai=http://a,http://b", "put a router before them"),
     ],
 )
 async def test_an_engine_that_does_not_answer_or_is_missing(setting: str, problem: str) -> None:

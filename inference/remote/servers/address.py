@@ -1,4 +1,4 @@
-"""Reads the setting `engine`: which kind of engine, and its URLs or its program."""
+"""Reads the setting `engine`: which kind of engine, and its URL or its program."""
 
 from __future__ import annotations
 
@@ -38,30 +38,30 @@ class EngineAddress:
             return False
 
 
-def read_engine_addresses(engine: str) -> tuple[EngineAddress, ...]:
-    """The addresses in the setting, one per replica; none for the local engine.
+def read_engine_address(engine: str) -> EngineAddress | None:
+    """The address in the setting; None for the local engine.
 
-    `llama-server`, `llama-server=PROGRAM`, `llama-server=URL[,URL...]`, `openai=URL[,URL...]`; BadInput for anything
-    else.
+    `llama-server`, `llama-server=PROGRAM`, `llama-server=URL`, `openai=URL`; BadInput for anything else.
     """
     kind, _, place = engine.partition("=")
     if engine == LOCAL_ENGINE:
-        return ()
+        return None
     if kind == LLAMA_SERVER and "://" not in place:
-        return (EngineAddress("llama-server", program=str(Path(place).expanduser()) if place else LLAMA_SERVER),)
+        return EngineAddress("llama-server", program=str(Path(place).expanduser()) if place else LLAMA_SERVER)
     if kind not in (LLAMA_SERVER, OPENAI):
         raise BadInput(
-            f"engine = {engine!r}: expected local, llama-server, llama-server=PROGRAM, llama-server=URL or openai=URL; "
-            "several replicas are separated by commas"
+            f"engine = {engine!r}: expected local, llama-server, llama-server=PROGRAM, llama-server=URL or openai=URL"
         )
-    urls = [_checked_url(engine, url.strip()) for url in place.split(",")]
-    if twice := [url for url in urls if urls.count(url) > 1]:
-        raise BadInput(f"engine = {engine!r}: {twice[0]} is named twice")
-    return tuple(EngineAddress("openai" if kind == OPENAI else "llama-server", url=url) for url in urls)
+    return EngineAddress("openai" if kind == OPENAI else "llama-server", url=_checked_url(engine, place))
 
 
 def _checked_url(engine: str, url: str) -> str:
     """The URL without a final slash and without `/v1`, which the requests add."""
+    if "," in url:
+        raise BadInput(
+            f"engine = {engine!r}: expected one URL. For several servers, put a router before them, such as "
+            "vllm-router or HAProxy, and name the router's URL (docs/teams.md#several-machines)"
+        )
     try:
         parts = urlsplit(url)
         host, _ = parts.hostname, parts.port

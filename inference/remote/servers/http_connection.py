@@ -16,7 +16,6 @@ CONNECT_S = 5.0
 SILENCE_S = 120.0
 """Seconds without a byte after which a request fails; the prefill of a long prompt on a CPU takes most of a minute."""
 MAX_ERROR_CHARS = 300
-NOT_FOUND = 404
 
 Answer = TypeVar("Answer")
 
@@ -34,12 +33,6 @@ class HttpConnection:
             trust_env=not address.is_loopback,
         )
         self._close_after = {"Connection": "close"} if address.kind == "llama-server" else {}  # it does so unannounced
-
-    async def ping(self) -> None:
-        """Ask `/health`, which answers with an error while a server cannot serve; some servers do not have it."""
-        response = await self._answer("GET", "/health")
-        if response.status_code != NOT_FOUND:
-            self._check(response)
 
     async def get(self, path: str, kind: type[Answer]) -> Answer:
         """The answer to GET, as a value of `kind`."""

@@ -69,10 +69,6 @@ class ModelServer(Protocol):
         """Ask for the facts, and wait while the server loads its model."""
         ...
 
-    async def check(self) -> str:
-        """The name of the model that the server can serve now; EngineUnavailable if it can serve none."""
-        ...
-
     async def tokenize(self, text: str) -> list[int] | None:
         """The server's own tokens of a text; None if it cannot say."""
         ...

@@ -82,16 +82,12 @@ class LlamaServer:
         props = await self._props()
         file = props.model_path
         return ServerFacts(
-            name=_name(props),
+            name=props.model_alias or props.model_path,
             model_places=tuple(dict.fromkeys(filter(None, (file, props.model_alias)))),
             context_tokens=props.default_generation_settings.n_ctx,
             capacity=props.total_slots,
             slots=props.total_slots,
         )
-
-    async def check(self) -> str:
-        await self._connection.ping()
-        return _name(await self._connection.get("/props", _Props))
 
     async def tokenize(self, text: str) -> list[int] | None:
         body = {"content": text, "add_special": False, "parse_special": False}
@@ -128,10 +124,6 @@ class LlamaServer:
                 if error.status != LOADING_STATUS or asyncio.get_running_loop().time() > deadline:
                     raise
             await asyncio.sleep(POLL_S)
-
-
-def _name(props: _Props) -> str:
-    return props.model_alias or props.model_path
 
 
 def _body(query: Query) -> dict[str, Any]:

@@ -108,7 +108,7 @@ class OpenAIServer:
     """One server with an OpenAI-compatible API that takes token ids; see `ModelServer`."""
 
     _connection: HttpConnection
-    _session_header: str  # names the session, so that a router keeps it on its replica
+    _session_header: str  # names the session, so that a router keeps it on its server
     _wanted: str = ""  # chooses among several models that the server offers; empty takes the first
     _capacity: int = 0  # 0 is DEFAULT_CAPACITY
     _separates_users: bool = False  # refuses a server that reuses prompts across salts
@@ -116,7 +116,7 @@ class OpenAIServer:
     _constraint: Constraint | None = None
 
     async def facts(self) -> ServerFacts:
-        chosen = await self._find_model()
+        chosen = self._choose((await self._connection.get("/v1/models", _Models)).data)
         self._model = chosen.id
         self._constraint = await self._find_constraint()
         block_tokens = await self._find_block_tokens()
@@ -130,10 +130,6 @@ class OpenAIServer:
             block_tokens=block_tokens,
             can_constrain=self._constraint is not None,
         )
-
-    async def check(self) -> str:
-        await self._connection.ping()
-        return (await self._find_model()).id
 
     async def tokenize(self, text: str) -> list[int] | None:
         body = {"model": self._model, "prompt": text, "add_special_tokens": False}
@@ -157,9 +153,6 @@ class OpenAIServer:
 
     async def aclose(self) -> None:
         await self._connection.aclose()
-
-    async def _find_model(self) -> _Model:
-        return self._choose((await self._connection.get("/v1/models", _Models)).data)
 
     def _choose(self, offered: tuple[_Model, ...]) -> _Model:
         if not offered:

@@ -15,6 +15,7 @@ from inference.backends.chunk import Chunk, Draw
 from inference.backends.cuda import find_device, give_memory_back
 from inference.backends.sampling import BEST, choose
 from inference.engine.engine import Engine
+from inference.engine.request import Request
 from inference.loading.engine import load_engine
 from inference.loading.options import EngineOptions
 from inference.scheduling.engine_holder import EngineHolder
@@ -378,16 +379,11 @@ def test_a_lost_gpu_ends_the_core_and_every_request_is_answered(
 
 
 def _answer(scheduler: Scheduler, request: CompletionRequest) -> object:
-    answers: list[object] = []
     done = threading.Event()
-
-    def on_done(answer: object) -> None:
-        answers.append(answer)
-        done.set()
-
-    scheduler.submit(request, on_done)
+    asked = Request(request, changed=lambda each: done.set() if each.has_ended else None)
+    scheduler.submit(asked)
     assert done.wait(WAIT_S)
-    return answers[0]
+    return asked.outcome
 
 
 def _fail(*_: object, **__: object) -> None:

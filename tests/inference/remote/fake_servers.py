@@ -50,7 +50,6 @@ class FakeServer:
     loading: int = 0  # answers to say that the model loads
     hold_after: int | None = None  # tokens after which a stream waits for `go_on`
     seconds_per_token: float = 0.0
-    is_silent: bool = False  # answers no question about itself
     break_after: int | None = None  # tokens after which it closes the connection
     tokens_of: Callable[[str], list[int]] | None = None
     resident: dict[object, list[int]] = field(default_factory=dict)
@@ -85,11 +84,6 @@ class FakeServer:
                 return None
             return JSONResponse({"error": {"message": f"status {status}"}}, status)
         return None
-
-    async def speak(self) -> None:
-        """Wait while the server is silent."""
-        while self.is_silent:
-            await asyncio.sleep(0.005)
 
     async def tokenize(self, request: Request) -> Response:
         body = await request.json()
@@ -130,7 +124,6 @@ def llama_server(state: FakeServer) -> Starlette:
     """llama-server's interface."""
 
     async def props(request: Request) -> Response:
-        await state.speak()
         if state.loading:
             state.loading -= 1
             return JSONResponse({"error": {"message": "Loading model"}}, 503)
@@ -198,7 +191,6 @@ def openai_server(state: FakeServer, *, tokenizes: bool = True) -> Starlette:
     """vLLM's interface, or SGLang's, by what the state obeys."""
 
     async def models(request: Request) -> Response:
-        await state.speak()
         offered = [{"id": name, "root": name, "max_model_len": state.context} for name in state.model.split(",")]
         return state.refusal(request) or JSONResponse({"object": "list", "data": offered})
 
@@ -302,7 +294,7 @@ def serving(app: Starlette, port: int = 0) -> Iterator[str]:
             assert not thread.is_alive()
 
 
-if __name__ == "__main__":  # KIND PORT TOKENIZER_FOLDER, for tests that kill a server's process
+if __name__ == "__main__":  # KIND PORT TOKENIZER_FOLDER, for benches that start a server
     kind, port, folder = sys.argv[1:]
     fake = FakeServer(read_tokenizer(Path(folder) / "tokenizer.json"), slots=4, context=4096, model=folder)
     app = llama_server(fake) if kind == "llama-server" else openai_server(fake)

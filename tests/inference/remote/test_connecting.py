@@ -12,7 +12,7 @@ import pytest
 from inference.loading.options import EngineOptions
 from inference.remote.connecting import connect
 from inference.remote.servers import llama_server as llama_server_module
-from inference.remote.servers.address import read_engine_addresses
+from inference.remote.servers.address import EngineAddress, read_engine_address
 from protocol.errors import BadInput, BadModel, EngineUnavailable
 from protocol.messages import CompletionRequest, Prompt
 from tests.inference.remote.conftest import Connect
@@ -31,22 +31,28 @@ from tests.inference.tiny import ROOT
     ],
 )
 def test_addresses(engine: str, kind: str, url: str, program: str) -> None:
-    (address,) = read_engine_addresses(engine)
-    assert (address.kind, address.url, address.program) == (kind, url, program)
+    assert read_engine_address(engine) == EngineAddress(kind, url, program)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
     "engine",
     ["", "vllm", "openai", "openai=", "openai=gpu:8000", "openai=ftp://gpu", "llama-server=http://", "ollama=http://a",
-     "openai=http://a,", "openai=http://a,http://a/v1", "openai=http://a:port", "openai=http://user:secret@gpu", "openai=http://gpu?x=1"],
+     "openai=http://a,", "openai=http://a:port", "openai=http://user:secret@gpu", "openai=http://gpu?x=1"],
 )  # fmt: skip
 def test_what_is_no_address_is_named(engine: str) -> None:
     with pytest.raises(BadInput, match="engine = "):
-        read_engine_addresses(engine)
+        read_engine_address(engine)
+
+
+@pytest.mark.parametrize("kind", ["openai", "llama-server"])
+def test_several_servers_are_refused_and_a_router_is_named(kind: str) -> None:
+    engine = f"{kind}=http://gpu-1:8000,http://gpu-2:8000"
+    with pytest.raises(BadInput, match=rf"engine = '{engine}': expected one URL.*vllm-router or HAProxy.*teams\.md"):
+        read_engine_address(engine)
 
 
 def test_the_local_engine_has_no_address() -> None:
-    assert read_engine_addresses("local") == ()
+    assert read_engine_address("local") is None
 
 
 def test_facts(connect_llama: Connect, server: FakeServer) -> None:
@@ -155,6 +161,17 @@ def test_a_core_with_a_remote_engine_imports_no_torch(server: FakeServer, opened
     command = [sys.executable, "-c", program, f"llama-server={url}"]
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=120, check=False)
     assert (done.returncode, done.stdout) == (0, "alpha beta\n"), done.stderr
+
+
+def test_the_session_header_has_the_name_that_a_router_wants(connect_openai: Connect, server: FakeServer) -> None:
+    engine = connect_openai(engine_session_header="x-user-id")
+    server.model += "," + server.model  # the fake keeps caches by X-Session-ID
+    with pytest.raises(EngineUnavailable):
+        engine.complete(CompletionRequest("me/a", Prompt("x", "y"), 8))
+    assert server.headers[-1]["x-user-id"]
+    assert "x-session-id" not in server.headers[-1]
+    with pytest.raises(BadInput, match="engine_session_header = 'no header'"):
+        connect_openai(engine_session_header="no header")
 
 
 def test_a_restarted_server_with_another_model_is_noticed(connect_llama: Connect, server: FakeServer) -> None:

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import threading
+import time
 from itertools import count, pairwise
+from urllib.parse import urlsplit
 
 import pytest
 
+from inference.engine.request import Request
+from inference.loading.options import EngineOptions
+from inference.remote.connecting import connect
 from inference.remote.engine import UNREPORTED, RemoteEngine
 from inference.remote.servers.openai import CONSTRAINTS
 from inference.scheduling.engine_holder import EngineHolder
@@ -16,7 +21,17 @@ from protocol.errors import BadInput, Busy, Cancelled, EngineUnavailable
 from protocol.heat import heat
 from protocol.messages import ANONYMOUS, Alternative, Completion, CompletionRequest, Prompt, Sampling, StopRule
 from tests.inference.remote.conftest import Connect
-from tests.inference.remote.fake_servers import FORBIDDEN, LOGPROB, PATIENCE_S, FakeServer, until
+from tests.inference.remote.fake_servers import (
+    FORBIDDEN,
+    LOGPROB,
+    PATIENCE_S,
+    FakeServer,
+    llama_server,
+    openai_server,
+    serving,
+    until,
+)
+from tests.inference.requests import begin
 
 PREFIX = "def first(value):\n    return value\n\n\n" * 16
 SUFFIX = "\n\n\ndef last(value):\n    return value\n"
@@ -188,10 +203,9 @@ def test_a_broken_stream_is_an_error(engine: RemoteEngine, server: FakeServer) -
 
 def test_a_cancelled_request_is_closed_at_once(engine: RemoteEngine, server: FakeServer) -> None:
     server.hold_after = 1
-    cancelled = threading.Event()
-    run = engine.begin(ask(), cancelled.is_set)
+    run = begin(engine, ask())
     assert server.streaming.acquire(timeout=PATIENCE_S)
-    cancelled.set()
+    run.cancelled = True
     engine.wake()
     assert list(engine.step()) == [run]
     assert run.completion().finish_reason == "cancelled"
@@ -202,10 +216,9 @@ def test_a_cancelled_request_is_closed_at_once(engine: RemoteEngine, server: Fak
 
 def test_a_cancelled_request_counts_what_it_has_cost(engine: RemoteEngine, server: FakeServer) -> None:
     server.script, server.hold_after = "alpha beta gamma", 3
-    cancelled = threading.Event()
-    run = engine.begin(ask(stop=REST), cancelled.is_set)
-    until(lambda: run.progress.generated >= 3)
-    cancelled.set()
+    run = begin(engine, ask(stop=REST))
+    until(lambda: engine._at_work[0].generated >= 3)
+    run.cancelled = True
     engine.wake()
     engine.step()
     usage = run.completion().usage
@@ -215,7 +228,7 @@ def test_a_cancelled_request_counts_what_it_has_cost(engine: RemoteEngine, serve
 
 def test_waking_ends_a_step_without_an_answer(engine: RemoteEngine, server: FakeServer) -> None:
     server.hold_after = 1
-    run = engine.begin(ask(), lambda: False)
+    run = begin(engine, ask())
     engine.wake()
     assert list(engine.step()) == []
     server.go_on.set()
@@ -285,6 +298,14 @@ def test_a_session_keeps_its_header_and_documents_are_not_named(connect_openai: 
     assert "secret" not in first
 
 
+def test_anonymous_prompts_are_named_by_their_beginning(connect_openai: Connect, server: FakeServer) -> None:
+    engine = connect_openai()
+    for beginning, typed in (("one", "x"), ("one", "xy"), ("two", "x")):
+        engine.complete(ask(session=ANONYMOUS, prompt=Prompt(f"# {beginning}\n{PREFIX}", "", typed)))
+    first, second, other = [headers["x-session-id"] for headers in server.headers[-3:]]
+    assert first == second != other
+
+
 def test_separate_users_name_their_own_salt(connect_openai: Connect, server: FakeServer) -> None:
     engine = connect_openai(separate_users=True)
     for session in ("me/ann/a", "you/ann/b", "me/bob/a", "me/file:///a"):
@@ -352,7 +373,7 @@ def test_a_server_that_refuses_token_ids_is_refused_with_its_reason(
 
 def test_requests_of_several_clients_run_together(engine: RemoteEngine, server: FakeServer) -> None:
     server.hold_after = 1
-    runs = [engine.begin(ask(session=session), lambda: False) for session in ("me/a", "you/b")]
+    runs = [begin(engine, ask(session=session)) for session in ("me/a", "you/b")]
     for _ in runs:
         assert server.streaming.acquire(timeout=PATIENCE_S)
     server.go_on.set()
@@ -372,18 +393,20 @@ class Answers:
         self.found: dict[str, object] = {}
         self._arrived = threading.Condition()
 
-    def submit(self, name: str, request: CompletionRequest) -> int:
-        return self.scheduler.submit(request, lambda answer: self._take(name, answer))
+    def submit(self, name: str, spec: CompletionRequest) -> None:
+        self.scheduler.submit(Request(spec, changed=lambda request: self._take(name, request)))
 
     def wait(self, *names: str) -> list[object]:
         with self._arrived:
             assert self._arrived.wait_for(lambda: all(name in self.found for name in names), PATIENCE_S)
             return [self.found[name] for name in names]
 
-    def _take(self, name: str, answer: object) -> None:
+    def _take(self, name: str, request: Request) -> None:
+        if request.outcome is None:
+            return
         with self._arrived:
             assert name not in self.found
-            self.found[name] = answer
+            self.found[name] = request.outcome
             self._arrived.notify_all()
 
 
@@ -411,7 +434,7 @@ def test_a_newer_request_supersedes_one_at_the_server(answers: Answers, server: 
     old, new = answers.wait("old", "new")
     assert isinstance(old, Cancelled)
     assert isinstance(new, Completion)
-    assert new.text == "pha beta"
+    assert new.text.endswith("pha beta")  # whole if `al` was a token that the old request had chosen already
     assert server.disconnects.acquire(timeout=PATIENCE_S)
 
 
@@ -437,6 +460,39 @@ def test_after_a_failure_the_core_connects_anew(answers: Answers, server: FakeSe
     (served,) = answers.wait("served")
     assert isinstance(served, Completion)
     assert answers.scheduler.status.state == "ready"
+
+
+@pytest.mark.parametrize("kind", ["llama-server", "openai"])
+def test_a_server_that_dies_and_comes_back_is_connected_to_anew(
+    kind: str, server: FakeServer, quick_core: None
+) -> None:
+    make = llama_server if kind == "llama-server" else openai_server
+    with serving(make(server)) as url:
+        options = EngineOptions(engine=f"{kind}={url}", healing="on")
+        answers = Answers(Scheduler(EngineHolder("remote", lambda _: connect(options), lambda _: None)))
+        answers.submit("first", ask())
+        assert isinstance(answers.wait("first")[0], Completion)
+        server.hold_after = 1
+        answers.submit("cut", ask("a"))
+        assert server.streaming.acquire(timeout=PATIENCE_S)
+    answers.submit("refused", ask("al"))
+    for failed in answers.wait("cut", "refused"):
+        assert isinstance(failed, EngineUnavailable | Cancelled)
+    assert isinstance(answers.found["refused"], EngineUnavailable)
+    assert url in str(answers.found["refused"])
+    until(lambda: answers.scheduler.status.state == "failed")
+    server.hold_after = None
+    with serving(make(server), urlsplit(url).port or 0):
+        deadline, names = time.monotonic() + PATIENCE_S, count()
+        answer: object = None
+        while not isinstance(answer, Completion):
+            assert time.monotonic() < deadline
+            name = str(next(names))
+            answers.submit(name, ask("al"))
+            (answer,) = answers.wait(name)
+        assert answer.text == "pha beta"
+        assert answers.scheduler.status.state == "ready"
+        assert answers.scheduler.close(PATIENCE_S)
 
 
 def test_the_status_tells_what_the_server_has_dropped(answers: Answers, server: FakeServer) -> None:
@@ -509,7 +565,8 @@ def test_a_text_is_told_while_it_grows_without_what_a_stop_may_take_away(
 ) -> None:
     server.script = "alpha beta\n    gamma delta"
     told: list[str] = []
-    run = engine.begin(ask(stop=BLOCK, stop_texts=("gamma d",)), on_text=told.append)
+    spec = ask(stop=BLOCK, stop_texts=("gamma d",))
+    run = begin(engine, spec, changed=lambda request: told.append(request.text), grows=True)
     while not run.has_ended:
         engine.step()
     assert run.completion().text == "alpha beta\n    "

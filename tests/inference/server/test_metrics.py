@@ -3,9 +3,8 @@ from __future__ import annotations
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from inference.engine.interface import ReplicaStatus
 from inference.engine.request import Request
-from inference.server.metrics import Metrics, ReplicaMetrics
+from inference.server.metrics import Metrics
 from kv_store.interface import StoreStats, TierStats
 from protocol.errors import BadInput, Busy, Cancelled, MidfillError
 from protocol.messages import Completion, CompletionRequest, Prompt, Usage
@@ -103,28 +102,3 @@ def test_nothing_counted_yet_is_valid_too() -> None:
     assert {"midfill_connections", "midfill_model_loaded", "midfill_forwards_total"} <= found.keys()
     assert set(found.values()) == {0}
     assert "# TYPE midfill_requests_total counter" in text
-
-
-REPLICAS = (
-    ReplicaStatus("openai at http://a", "up", "", 7, 2, requests=30, hot_requests=29, moved_requests=0),
-    ReplicaStatus("openai at http://b", "down", "no answer", 1, 0, requests=5, hot_requests=4, moved_requests=3),
-)
-
-
-def test_every_replica_has_its_state_and_counts() -> None:
-    replicas = list(REPLICAS)
-    metrics = Metrics()
-    metrics.registry.register(ReplicaMetrics(lambda: replicas))
-    found = samples(metrics.render(connections=0, model_loaded=True, residency=None))
-    rows = {
-        "midfill_replica_up": (1, 0),
-        "midfill_replica_sessions": (7, 1),
-        "midfill_replica_requests_at_work": (2, 0),
-        "midfill_replica_suggestions_total": (30, 5),
-        "midfill_replica_hot_suggestions_total": (29, 4),
-        "midfill_replica_moved_requests_total": (0, 3),
-    }
-    for name, values in rows.items():
-        assert tuple(found[f"{name} {replica.address}"] for replica in REPLICAS) == values
-    replicas.clear()  # the local engine, or one that is not loaded
-    assert not any("replica" in name for name in samples(metrics.render(0, model_loaded=False, residency=None)))

@@ -1,14 +1,10 @@
 from __future__ import annotations
 
-import asyncio
-import logging
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-
-from inference.server.admission.connections import AcceptErrors
 
 
 def run(code: str, *arguments: str) -> str:
@@ -39,14 +35,3 @@ def test_log_file_stays_small(tmp_path: Path) -> None:
     assert [file.name for file in files] == ["core.log", "core.log.1"]
     assert all(file.stat().st_size <= 10_000 for file in files)
     assert "line 999" in files[0].read_text()
-
-
-def test_shortage_of_descriptors_is_logged_once_a_minute(caplog: pytest.LogCaptureFixture) -> None:
-    loop = asyncio.new_event_loop()
-    handler = AcceptErrors()
-    for _ in range(100):
-        handler(loop, {"message": "socket.accept() out of system resource", "exception": OSError(24, "Too many")})
-    handler(loop, {"message": "something else"})
-    loop.close()
-    assert [record.levelno for record in caplog.records] == [logging.ERROR, logging.ERROR]
-    assert ["cannot accept" in record.getMessage() for record in caplog.records] == [True, False]

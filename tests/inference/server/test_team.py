@@ -20,8 +20,8 @@ from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
 
 from protocol.rendezvous import address_file, read_or_make_token
-from tests.inference.server.admission.test_tls import issue
 from tests.inference.server.test_process import wait_for_address
+from tests.inference.server.test_tls import issue
 from tests.inference.serving import PATIENCE_S, wait_until
 
 SECRET = "unmistakable_document_text"

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from inference.engine.request import Request
 from inference.loading.options import EngineOptions
 from inference.server.pages.feed import MOST_UNREAD, Feed
 from protocol.messages import CompletionRequest, CoreStatus, Prompt
@@ -58,7 +59,8 @@ def key(core: Served) -> str:
 def complete(core: Served, increment: str, session: str = "c1/file:///a/b.py") -> None:
     done = Event()
     prompt = Prompt("import os\n\n\n", "\n    return names\n", increment)
-    core.scheduler.submit(CompletionRequest(session, prompt, 4), lambda _: done.set(), "client")
+    spec = CompletionRequest(session, prompt, 4)
+    core.scheduler.submit(Request(spec, "client", changed=lambda request: done.set() if request.has_ended else None))
     assert done.wait(60)
 
 

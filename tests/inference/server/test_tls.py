@@ -7,14 +7,16 @@ import os
 import socket
 import ssl
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 import trustme
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.serialization import Encoding, PrivateFormat
 
 from inference.loading.options import EngineOptions
-from inference.server.admission.connections import Connections
-from inference.server.admission.tls import Certificate
+from inference.server.process import check_certificate
 from lsp_server.core.client import CoreClient, Endpoint
 from protocol.errors import BadInput, CoreUnavailable
 from protocol.messages import CompletionRequest, Prompt
@@ -45,9 +47,7 @@ def folder(tmp_path: Path) -> Path:
 @pytest.fixture
 def served(folder: Path, tiny_checkpoint: Path) -> Iterator[Served]:
     options = EngineOptions(str(tiny_checkpoint), context_tokens=512, threads=1)
-    connections = Connections(max_open=1000, max_strangers=8, token_within_s=30)
-    certificate = Certificate(folder / "cert.pem", folder / "key.pem")
-    with serving(options, connections, certificate=certificate) as served:
+    with serving(options, certificate=(folder / "cert.pem", folder / "key.pem")) as served:
         yield served
 
 
@@ -98,56 +98,31 @@ def test_plain_requests_get_nothing(served: Served, path: str) -> None:
         assert b"HTTP" not in read_all(client)
 
 
-def test_handshakes_that_never_end_are_few_and_the_core_answers(served: Served, folder: Path) -> None:
-    idle = [plain(served) for _ in range(100)]
-    for client in idle[::2]:
-        client.sendall(b"\x16\x03\x01\x02\x00")  # the beginning of a handshake
-    try:
-        wait_until(lambda: len(served.connections) == 8)
+def test_handshakes_that_never_end_keep_nobody_from_being_served(served: Served, folder: Path) -> None:
+    with ExitStack() as opened:
+        idle = [opened.enter_context(plain(served)) for _ in range(100)]
+        for client in idle[::2]:
+            client.sendall(b"\x16\x03\x01\x02\x00")  # the beginning of a handshake
         assert health(served, folder) == 200
-    finally:
-        for client in idle:
-            client.close()
+    with plain(served) as client:
+        client.sendall(b"\x00" * 600)
+        client.shutdown(socket.SHUT_WR)
+        assert b"HTTP" not in read_all(client)
     wait_until(lambda: len(served.connections) == 0)
 
 
-def test_a_connection_lost_within_the_handshake_is_forgotten(served: Served) -> None:
-    for data in (b"", b"\x16\x03\x01", b"\x00" * 600):
-        with plain(served) as client:
-            client.sendall(data)
-            client.shutdown(socket.SHUT_WR)
-            assert b"HTTP" not in read_all(client)
-    wait_until(lambda: len(served.connections) == 0)
-
-
-def test_a_new_certificate_is_used_without_a_restart(
-    served: Served, folder: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    old = (folder / "authority.pem").read_bytes()
-    issue(folder)
-    wait_until(lambda: _is_trusted(served, folder))
-    (folder / "key.pem").write_text("nonsense")
-    wait_until(lambda: "the certificate stays as it was" in caplog.text)
-    assert health(served, folder) == 200
-    (folder / "authority.pem").write_bytes(old)
-    assert not _is_trusted(served, folder)
-
-
-def _is_trusted(served: Served, folder: Path) -> bool:
-    try:
-        return health(served, folder) == 200
-    except ssl.SSLCertVerificationError:
-        return False
-
-
-@pytest.mark.parametrize("spoil", ["missing", "nonsense", "other key"])
+@pytest.mark.parametrize("spoil", ["missing", "nonsense", "other key", "encrypted"])
 def test_files_that_are_no_certificate_with_its_key_are_named(folder: Path, spoil: str) -> None:
     chain, key = folder / "cert.pem", folder / "key.pem"
     if spoil == "missing":
         key.unlink()
     elif spoil == "nonsense":
         chain.write_bytes(os.urandom(100))
+    elif spoil == "encrypted":
+        private = serialization.load_pem_private_key(key.read_bytes(), None)
+        encryption = serialization.BestAvailableEncryption(b"secret")
+        key.write_bytes(private.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, encryption))
     else:
         trustme.CA().issue_cert("127.0.0.1").private_key_pem.write_to_path(str(key))
     with pytest.raises(BadInput, match=r"cert\.pem and .*key\.pem cannot be used"):
-        Certificate(chain, key)
+        check_certificate(chain, key)
