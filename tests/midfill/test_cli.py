@@ -85,7 +85,10 @@ def test_every_setting_of_a_core_is_an_option_of_its_command() -> None:
     [
         (["core", "--model", "{empty}"], "midfill: {empty} is not a model folder: it has no config.json"),
         (["core", "--model", "no-such"], "midfill: no model 'no-such': it is neither"),
-        (["lsp", "--tcp", "9257"], "midfill: --tcp 9257: expected HOST:PORT"),
+        (
+            ["lsp", "--tcp", "127.0.0.1:9257"],
+            "midfill: --tcp 127.0.0.1:9257: the language server speaks over stdio alone",
+        ),
         (["lsp", "--max-tokens", "0"], "midfill: --max-tokens = 0: must be at least 1"),
         (["core", "--log-file", "{empty}/no/core.log"], "midfill: {empty}/no/core.log cannot be written: No such file"),
         (["demo", "--svg", "{empty}/no/demo.svg"], "midfill: {empty}/no/demo.svg cannot be written: No such file"),
