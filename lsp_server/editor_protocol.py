@@ -42,8 +42,10 @@ class EditorProtocol(LanguageServerProtocol):
     def get_message_type(self, method: str) -> type[Any] | None:  # type: ignore[override]  # pygls' has a cache
         return MESSAGE_TYPES.get(method) or super().get_message_type(method)
 
-    def structure_message(self, data: dict[str, Any]) -> Any:
-        if "jsonrpc" in data and "method" in data:
+    def structure_message(self, data: object) -> Any:
+        if not isinstance(data, dict) or data.get("jsonrpc") != self.VERSION:
+            raise JsonRpcInvalidRequest("not a JSON-RPC 2.0 message")
+        if "method" in data:
             if not isinstance(data.get("id", 0), str | int):
                 raise JsonRpcInvalidRequest(f"the id {data['id']!r:.100} is neither a string nor an integer")
             data = {"params": None, **data}  # JSON-RPC lets clients omit the parameters

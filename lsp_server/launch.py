@@ -1,14 +1,12 @@
-"""Runs language servers: one over stdio, or one per connection over TCP."""
+"""Runs the language server of one editor, over stdio."""
 
 from __future__ import annotations
 
 import asyncio
-import errno
 import logging
 import os
 import stat
 import sys
-from ipaddress import ip_address
 
 import psutil
 from pygls.io_ import StdinAsyncReader, StdoutWriter
@@ -17,7 +15,6 @@ from lsp_server.editor_connection import Stream, serve
 from lsp_server.features import cores, lifecycle, notebooks, reasons, suggestions, text_documents
 from lsp_server.server import MidfillServer
 from protocol import garbage
-from protocol.errors import BadInput, PortInUse
 from protocol.settings import Settings
 
 logger = logging.getLogger(__name__)
@@ -47,47 +44,6 @@ def run_stdio(settings: Settings) -> None:
         os.set_blocking(1, True)  # the client may have made it non-blocking
     asyncio.run(_serve_stdio(settings, stdout))
     sys.exit(1)  # the client disconnected without `exit`
-
-
-def run_tcp(settings: Settings, host: str, port: int) -> None:
-    """Serve every client that connects, each with documents and settings of its own, until interrupted.
-
-    BadInput for an address that other machines can reach, since clients are not authenticated. PortInUse names an
-    address that is taken.
-    """
-    if not _is_loopback(host):
-        raise BadInput(
-            f"--tcp {host}:{port} is not a loopback address, and the language server does not authenticate its"
-            f" clients: listen on 127.0.0.1 and connect through a tunnel (ssh -L {port}:127.0.0.1:{port} "
-            "THIS-MACHINE)"
-        )
-    _log_to_stderr(settings)
-    try:
-        asyncio.run(_serve_tcp(settings, host, port))
-    except OSError as error:
-        if error.errno == errno.EADDRINUSE:
-            raise PortInUse(
-                f"{host}:{port} is in use: choose another port, or stop the program that listens there"
-            ) from error
-        raise
-    except KeyboardInterrupt:
-        logger.info("interrupted")
-
-
-async def listen(settings: Settings, host: str, port: int) -> asyncio.Server:
-    """Accept clients from now on, each with a server of its own; OSError if the address cannot be bound."""
-
-    async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        server = make_server(settings)
-        server.protocol.set_writer(writer)
-        try:
-            await serve(server, reader)
-        except SystemExit:
-            logger.info("the client disconnected")
-        finally:
-            writer.close()
-
-    return await asyncio.start_server(connected, host, port)
 
 
 class _Stdout(StdoutWriter):
@@ -137,21 +93,6 @@ async def _end_with_parent(server: MidfillServer) -> None:
     logger.warning("the client's process %d has exited", server.process_id)
     await server.leave()
     os._exit(1)  # a thread that reads stdin would block an orderly exit
-
-
-async def _serve_tcp(settings: Settings, host: str, port: int) -> None:
-    async with await listen(settings, host, port) as listener:
-        garbage.keep_what_is_loaded()
-        addresses = ", ".join("{}:{}".format(*socket.getsockname()) for socket in listener.sockets)
-        print(f"midfill: the language server listens on {addresses}", file=sys.stderr)  # noqa: T201  # for its user
-        await listener.serve_forever()
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return host == "localhost" or ip_address(host).is_loopback
-    except ValueError:
-        return False  # a name may resolve to any address
 
 
 def _log_to_stderr(settings: Settings) -> None:

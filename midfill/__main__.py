@@ -1,4 +1,4 @@
-"""The program `midfill`, and `python -m midfill`: checks that its packages are its own, and runs the command line.
+"""The program `midfill`, and `python -m midfill`: runs the command line.
 
 It starts `midfill lsp` without loading the command line, and prints errors as one line.
 """
@@ -7,36 +7,14 @@ from __future__ import annotations
 
 import os
 import sys
-from importlib.util import find_spec
 from io import TextIOWrapper
-from pathlib import Path
 from typing import NoReturn
 
-PACKAGES = ("inference", "kv_store", "lsp_server", "protocol")
-_HOME = Path(__file__).resolve().parents[1]
-
-
-def foreign_package() -> str | None:
-    """The problem, if Python would import another distribution's package in place of ours; else None."""
-    for name in PACKAGES:
-        spec = find_spec(name)
-        origin = None if spec is None else spec.origin
-        if origin is None or Path(origin).resolve().parents[1] != _HOME:
-            where = "is missing" if origin is None else f"is imported from {Path(origin).parent}"
-            return (
-                f"the package {name!r} {where}, not from {_HOME}: another distribution or PYTHONPATH hides it. "
-                "Install midfill in a virtual environment of its own"
-            )
-    return None
+from protocol.errors import BadInput, MidfillError
 
 
 def main() -> None:
-    """Run the command line; a foreign package, a MidfillError or the lack of the engine ends it with one line."""
-    problem = foreign_package()
-    if problem is not None:
-        _end(problem, 2)
-    from protocol.errors import BadInput, MidfillError  # which are ours by now
-
+    """Run the command line; a MidfillError or the lack of the engine ends it with one line."""
     if isinstance(sys.stdout, TextIOWrapper):
         # Files and models have characters that a terminal's encoding may lack.
         sys.stdout.reconfigure(errors="replace")

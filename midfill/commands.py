@@ -52,27 +52,16 @@ def midfill(
     """Local code completion that computes only what you typed."""
 
 
-def lsp(
-    settings: Settings,
-    tcp: Annotated[str | None, typer.Option(help="Listen on HOST:PORT instead of stdio.")] = None,
-) -> None:
+def lsp(settings: Settings, tcp: Annotated[str | None, typer.Option(hidden=True)] = None) -> None:
     """Run the language server that editors talk to.
 
-    It speaks LSP over stdio, or over TCP, and finds or starts the core.
+    It speaks LSP over stdio, and finds or starts the core.
     """
-    from lsp_server.launch import run_stdio, run_tcp
+    from lsp_server.launch import run_stdio
 
-    if tcp is None:
-        run_stdio(settings)
-    else:
-        run_tcp(settings, *_host_and_port(tcp))
-
-
-def _host_and_port(address: str) -> tuple[str, int]:
-    host, separator, port = address.rpartition(":")
-    if not separator or not port.isdigit():
-        raise BadInput(f"--tcp {address}: expected HOST:PORT")
-    return host.strip("[]") or "127.0.0.1", int(port)
+    if tcp is not None:
+        raise BadInput(f"--tcp {tcp}: the language server speaks over stdio alone; let the editor start `midfill lsp`")
+    run_stdio(settings)
 
 
 _MODEL_SETTINGS = frozenset({"model", "device", "dtype"})

@@ -179,7 +179,7 @@ def decode_client(text: str) -> ClientMessage:
     return _decoded(text, _from_clients)
 
 
-def decode_core(text: str) -> CoreMessage:
+def decode_core(text: str | bytes) -> CoreMessage:
     """The message in `text`; BadInput, with the field at fault, if it is not one."""
     return _decoded(text, _from_cores)
 
@@ -192,7 +192,7 @@ def read_envelope(text: str | bytes) -> Envelope:
         return Envelope()
 
 
-def _decoded(text: str, decoder: msgspec.json.Decoder[_Message]) -> _Message:
+def _decoded(text: str | bytes, decoder: msgspec.json.Decoder[_Message]) -> _Message:
     try:
         return decoder.decode(text)
     except (ValueError, RecursionError) as error:

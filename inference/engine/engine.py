@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -15,7 +15,6 @@ from inference.engine.decoding.typed_choices import TypedChoices
 from inference.engine.interface import AnyEngine, DeviceHooks, EngineInfo
 from inference.engine.request import Request
 from inference.engine.slots import Resident, Slots
-from inference.engine.speed_test import Speed, can_measure, measure_speed
 from inference.engine.turns import Run, Turns
 from inference.text.healing import Healer
 from inference.text.stretches import Stretch, stretches_of
@@ -146,15 +145,6 @@ class Engine(AnyEngine):
         if not self._slots.save(seconds):
             return False
         return self._store.save(None if seconds is None else max(0.0, started + seconds - time.monotonic()))
-
-    def measure_speed(self) -> Generator[None, None, Speed] | None:
-        """The speed test, which runs one forward per step; None if this model or device has none.
-
-        On a GPU it would record graphs for a workspace of its own, and every model of ours is fast there.
-        """
-        if not self.info.device.startswith("cpu") or not can_measure(self._model):
-            return None
-        return measure_speed(self._model, self._clock)
 
     def free(self, *, disk: bool) -> None:
         """Drop all resident KV from memory, after saving it, or with `disk` from everywhere; no request may be at work.

@@ -5,13 +5,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from inference.engine.request import Request
 from inference.engine.slots import Resident
-from inference.engine.speed_test import Speed
 from inference.text.stretches import Stretch
 from kv_store.interface import StoreStats
 from protocol.messages import Completion, CompletionRequest, Usage
@@ -100,10 +99,6 @@ class AnyEngine(Protocol):
     def save(self, seconds: float | None = None) -> bool:  # noqa: ARG002 - the default has nothing to save
         """Save resident KV for about `seconds` (None: all of it); True if nothing is left to save."""
         return True
-
-    def measure_speed(self) -> Generator[None, None, Speed] | None:
-        """The speed test, which runs one forward per step; None if this engine has none."""
-        return None
 
     def free(self, *, disk: bool) -> None:
         """Drop all resident KV from memory, and with `disk` also what is saved; no request may be at work."""

@@ -1,32 +1,52 @@
-"""Keeps what a model's speed on this machine is, in a small file, and recommends `bundled` or `tiny` by it."""
+"""Keeps a model's speed on this machine, as its answers took, in a small file; recommends `bundled` or `tiny` by it."""
 
 from __future__ import annotations
 
 import hashlib
-import json
 import logging
 import platform
+from collections import deque
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
+from statistics import median
+
+import msgspec
 
 from inference.backends.cpu.threads import usable_threads
 from inference.checkpoints.checkpoint import BUNDLED_FOLDERS
-from inference.engine.speed_test import Speed
 from inference.loading.options import EngineOptions
+from protocol.messages import Usage
 from protocol.settings import BUNDLED_MODEL, TINY_MODEL
 
+PROMPT_TOKENS = 512
 MOST_PROMPT_MS = 2000.0
 """For PROMPT_TOKENS; the default window, six times as long, is then computed in 12 s when a file is opened."""
 MOST_TOKEN_MS = 40.0
 """A line of 25 tokens then takes a second."""
+_ANSWERS = 15
+_ENOUGH_ANSWERS = 5
+"""Fewer may all have waited for other programs, or for weights that were read from disk."""
+_LEAST_PROMPT_TOKENS = 64
+_LEAST_TOKENS = 4
 
 log = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True, slots=True)
+class Speed:
+    """Milliseconds for a prompt of PROMPT_TOKENS, and for one token behind it."""
+
+    prompt_ms: float
+    token_ms: float
+
+    def __str__(self) -> str:
+        return f"{PROMPT_TOKENS} prompt tokens in {self.prompt_ms / 1e3:.2g} s, a token in {self.token_ms:.2g} ms"
+
+
 class SpeedRecord:
-    """The file with the speed of one model with one quantization on one device of this machine."""
+    """The speed of one model with one quantization on one device of this machine: medians over its last answers."""
 
     def __init__(self, folder: Path, options: EngineOptions) -> None:
         # The folder of a model of ours differs between its editions; a home folder may be shared between machines.
@@ -35,25 +55,42 @@ class SpeedRecord:
         key = (str(model), options.device, options.dtype, options.weights, options.threads, options.kernel, *machine)
         self.model = options.model
         self._path = folder / f"speed-{hashlib.sha256(repr(key).encode()).hexdigest()[:16]}.json"
+        self._prompts = deque[float](maxlen=_ANSWERS)
+        self._tokens = deque[float](maxlen=_ANSWERS)
+        self._kept = self._read()
 
-    def read(self) -> Speed | None:
-        """The speed that was measured; None if there is none, or the file is damaged."""
-        with suppress(OSError, ValueError, TypeError, KeyError):
-            fields = json.loads(self._path.read_text(encoding="utf-8"))
-            return Speed(float(fields["prompt_ms"]), float(fields["token_ms"]))
-        return None
+    @property
+    def speed(self) -> Speed | None:
+        """By the last answers; until there are enough, as it was kept, or None."""
+        if min(len(self._prompts), len(self._tokens)) < _ENOUGH_ANSWERS:
+            return self._kept
+        return Speed(median(self._prompts), median(self._tokens))
 
-    def keep(self, speed: Speed) -> Speed:
-        """Write the best of this and earlier measurements, and return it; a disk that refuses is only logged."""
-        best = speed.best_of(self.read())
+    def note(self, usage: Usage) -> None:
+        """Take the times of an answer; a few tokens tell too little."""
+        if usage.recomputed_tokens >= _LEAST_PROMPT_TOKENS:
+            self._prompts.append(usage.prefill_ms / usage.recomputed_tokens * PROMPT_TOKENS)
+        if usage.generated_tokens >= _LEAST_TOKENS:
+            self._tokens.append(usage.decode_ms / usage.generated_tokens)
+
+    def keep(self) -> None:
+        """Write the speed for later cores and the doctor; a disk that refuses is only logged."""
+        if self.speed in (None, self._kept):
+            return
+        self._kept = self.speed
         partial = self._path.with_suffix(".partial")
         try:
             self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            partial.write_text(json.dumps(asdict(best)), encoding="utf-8")
+            partial.write_bytes(msgspec.json.encode(self._kept))
             partial.replace(self._path)
         except OSError as error:
             log.warning("the speed of %s cannot be kept: %s", self.model, error)
-        return best
+
+    def _read(self) -> Speed | None:
+        """The speed in the file; None if there is none, or the file is damaged."""
+        with suppress(OSError, msgspec.DecodeError):
+            return msgspec.json.decode(self._path.read_bytes(), type=Speed)
+        return None
 
 
 def is_fast(speed: Speed) -> bool:

@@ -266,7 +266,8 @@ class RemoteEngine(AnyEngine):
         except Busy:
             log.info("%s is too busy to say whether it is another server now", self.info.device)
         except MidfillError as error:
-            self._replaced = str(error)
+            log.warning("the engine is connected to anew: %s", error)
+            self._has_failed = True  # behind a router, other servers may go on with the requests at work
 
 
 def _key(session: str, token_ids: TokenIds) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 from msgspec.structs import replace
 
@@ -12,7 +12,7 @@ from inference.checkpoints.hub import ReportProgress
 from inference.engine.interface import AnyEngine
 from inference.engine.request import Request
 from inference.engine.slots import Resident
-from inference.loading.speed_record import SpeedRecord, advice, is_fast
+from inference.loading.speed_record import SpeedRecord, advice
 from inference.text.stretches import Stretch
 from kv_store.interface import StoreStats
 from protocol import garbage
@@ -45,10 +45,9 @@ class EngineHolder:
     ) -> None:
         """`forget_saved` drops a document's text from disk, where no core has it open, `clear_saved` all.
 
-        Without `speeds`, the model's speed is not measured.
+        `speeds` has the model's speed, which is kept when the model is unloaded, and told if it is low.
         """
         self._speeds = speeds
-        self._is_measured = speeds is None
         self._load = load
         self._forget_saved = forget_saved
         self._clear_saved = clear_saved
@@ -143,27 +142,8 @@ class EngineHolder:
         """Run one step of the engine's idle work; False if none is left."""
         return self._engine is not None and self._engine.device.prepare()
 
-    def measure(self) -> Iterator[None]:
-        """Measure the model's speed, one forward per step, and keep it; no steps if that is done.
-
-        A speed that is too low is measured again by every core: other programs may have been at work.
-        """
-        if self._speeds is None or self._engine is None or self._is_measured:
-            return
-        known = self._speeds.read()
-        steps = self._engine.measure_speed() if known is None or not is_fast(known) else None
-        if steps is not None:
-            try:
-                speed = yield from steps
-            except MemoryError as error:
-                log.info("the speed is not measured: %s", error)
-            else:
-                log.info("measured: %s", self._speeds.keep(speed))
-                self._tell(replace(self.status, detail=self._advice()))
-        self._is_measured = True
-
     def _advice(self) -> str:
-        return "" if self._speeds is None else advice(self._speeds.model, self._speeds.read())
+        return "" if self._speeds is None else advice(self._speeds.model, self._speeds.speed)
 
     def abandon(self, error: DeviceLost) -> None:
         """Drop the engine without saving, since the device is unreadable, and announce the failure."""
@@ -177,6 +157,8 @@ class EngineHolder:
         if self._engine is None:
             return
         engine, self._engine = self._engine, None
+        if self._speeds is not None:
+            self._speeds.keep()
         give_memory_back = engine.device.give_memory_back
         try:
             engine.close(save_s)

@@ -209,8 +209,8 @@ class Scheduler:
     def _wait_for_work(self) -> bool:
         """Return when there is something to do; False when closing.
 
-        After a short rest it collects garbage and lets the engine prepare; after a longer one it saves resident KV,
-        and measures the model's speed once; after `unload_after_s` it unloads the model.
+        After a short rest it collects garbage and lets the engine prepare; after a longer one it saves resident KV;
+        after `unload_after_s` it unloads the model.
         """
         if not self._inbox.has_work_within(_REST_S):
             garbage.collect_what_is_new()
@@ -219,7 +219,6 @@ class Scheduler:
             while not self._saving.step_at_rest() and not self._inbox.has_work_within(0):
                 pass
             self._note_residency()
-            self._keep_going(self._measure)
         while not self._inbox.has_work_within(self._unload_after_s if self._holder.is_loaded else None):
             self._unload()
         return not self._inbox.is_closing
@@ -228,12 +227,6 @@ class Scheduler:
         """Run the engine's idle work step by step until a request arrives."""
         while not self._inbox.has_work_within(0) and self._holder.prepare():
             pass
-
-    def _measure(self) -> None:
-        """Measure the model's speed forward by forward; a request ends this, and the next rest begins it anew."""
-        for _ in self._holder.measure():
-            if self._inbox.has_work_within(0):
-                return
 
     def _begin(self, request: Request) -> None:
         request.queue_ms = (time.perf_counter() - request.submitted) * 1e3

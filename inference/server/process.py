@@ -46,7 +46,7 @@ from inference.server.websocket_api import WebSocketApi
 from kv_store.disk.model_folders import purge_saved, remove_other_models
 from protocol.errors import AlreadyServed, BadInput, PortInUse
 from protocol.identity import SettingValue
-from protocol.messages import PROTOCOL_VERSION, CoreStatus
+from protocol.messages import PROTOCOL_VERSION, Completion, CoreStatus
 from protocol.rendezvous import (
     CoreAddress,
     address_file,
@@ -88,7 +88,7 @@ class ServeOptions:
     exit_after_s: float | None = 3600.0  # without a client
     settings: Mapping[str, SettingValue] = field(default_factory=dict)  # published with the core's address
     replaceable: bool = False  # whether clients with other settings may end it, once no other client uses it
-    speed_folder: Path | None = None  # keeps the model's speed on this machine; None does not measure it
+    speed_folder: Path | None = None  # keeps the model's speed on this machine; None keeps none
     runtime_dir: Path | None = None  # None means `protocol.rendezvous.runtime_folder()`
 
 
@@ -176,6 +176,8 @@ def _run(
 
     def observe(request: Request) -> None:
         metrics.observe(request)
+        if speeds is not None and isinstance(request.outcome, Completion):
+            speeds.note(request.outcome.usage)
         if request_log is not None:
             request_log.observe(request)
 

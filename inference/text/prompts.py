@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import accumulate
-from typing import Protocol
 
 from msgspec import structs
 
-from inference.text.fim import FIMFormat
 from inference.text.healing import HealedIncrement, Healer
 from inference.text.token_ids import TokenIds, packed
-from inference.text.tokenization import MarkerIds
+from inference.text.tokenization import MarkerIds, TextTokenizer
 from protocol.errors import BadInput
 from protocol.messages import Prompt
 
@@ -23,16 +21,6 @@ SUFFIX_STEPS = 2  # a suffix longer than this many steps is cut before the prefi
 
 MAX_CHARS_PER_TOKEN = 8
 """Text beyond this many characters per token of the context is cut before tokenization."""
-
-
-class Encoder(Protocol):
-    """The part of a tokenizer that the layout of a prompt needs."""
-
-    format: FIMFormat
-    markers: MarkerIds
-    vocabulary_size: int
-
-    def encode(self, fragment: str) -> TokenIds: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +51,7 @@ class _Fragments:
 
 
 def tokenize_prompt(
-    prompt: Prompt, encoder: Encoder, context_tokens: int, max_tokens: int, healer: Healer | None = None
+    prompt: Prompt, tokenizer: TextTokenizer, context_tokens: int, max_tokens: int, healer: Healer | None = None
 ) -> TokenizedPrompt:
     """Lay out `prompt` for a model of `context_tokens`, with room for `max_tokens` more.
 
@@ -76,25 +64,25 @@ def tokenize_prompt(
     BadInput if the increment and `max_tokens` alone do not fit. A prompt of token ids is taken as it is.
     """
     if prompt.token_ids:
-        return _given(prompt.token_ids, encoder.vocabulary_size, context_tokens - max_tokens)
+        return _given(prompt.token_ids, tokenizer.vocabulary_size, context_tokens - max_tokens)
     prompt = _cut(prompt, context_tokens * MAX_CHARS_PER_TOKEN)
-    increment = healer.heal(prompt.increment) if healer else HealedIncrement(encoder.encode(prompt.increment), b"")
+    increment = healer.heal(prompt.increment) if healer else HealedIncrement(tokenizer.encode(prompt.increment), b"")
     fragments = _Fragments(
-        context=tuple(_context_chunk(chunk.path, chunk.text, encoder) for chunk in prompt.context),
-        prefix=encoder.encode(encoder.format.lead + prompt.prefix if prompt.prefix else ""),
-        suffix=encoder.encode(prompt.suffix),
+        context=tuple(_context_chunk(chunk.path, chunk.text, tokenizer) for chunk in prompt.context),
+        prefix=tokenizer.encode(tokenizer.format.lead + prompt.prefix if prompt.prefix else ""),
+        suffix=tokenizer.encode(prompt.suffix),
         increment=increment.token_ids,
     )
     step = context_tokens // STEPS_PER_CONTEXT
-    markers = 2 + (encoder.markers.begin is not None) + (encoder.markers.middle is not None)
+    markers = 2 + (tokenizer.markers.begin is not None) + (tokenizer.markers.middle is not None)
     room = context_tokens - max(max_tokens + len(increment.typed), context_tokens // NEW_TOKENS_SHARE) - markers
     if len(fragments.increment) > room:
         raise BadInput(
             f"an increment of {len(fragments.increment)} tokens, {len(increment.typed)} bytes of an unfinished word "
             f"and {max_tokens} new tokens do not fit into a context of {context_tokens}"
         )
-    suffix_first = encoder.format.suffix_first or prompt.order == "spm"
-    return _join(_fit(fragments, room, step), encoder.markers, suffix_first, increment.typed)
+    suffix_first = tokenizer.format.suffix_first or prompt.order == "spm"
+    return _join(_fit(fragments, room, step), tokenizer.markers, suffix_first, increment.typed)
 
 
 def _given(token_ids: tuple[int, ...], vocabulary_size: int, room: int) -> TokenizedPrompt:
@@ -124,11 +112,11 @@ def _cut(prompt: Prompt, limit: int) -> Prompt:
     return structs.replace(prompt, prefix=prompt.prefix[from_prefix:], suffix=prompt.suffix[:limit], context=chunks)
 
 
-def _context_chunk(path: str, text: str, encoder: Encoder) -> TokenIds:
+def _context_chunk(path: str, text: str, tokenizer: TextTokenizer) -> TokenIds:
     ended = text if text.endswith("\n") or not text else text + "\n"
-    if encoder.markers.file_separator is None:
-        return encoder.encode(ended)
-    return packed((encoder.markers.file_separator,)) + encoder.encode(f"{path}\n{ended}")
+    if tokenizer.markers.file_separator is None:
+        return tokenizer.encode(ended)
+    return packed((tokenizer.markers.file_separator,)) + tokenizer.encode(f"{path}\n{ended}")
 
 
 def _fit(fragments: _Fragments, room: int, step: int) -> _Fragments:

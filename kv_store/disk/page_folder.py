@@ -15,7 +15,7 @@ import stat
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from kv_store.disk.model_folders import (
     OUR_NAME,
@@ -28,6 +28,9 @@ from kv_store.disk.model_folders import (
 )
 from kv_store.disk.page_index import INDEX_NAME, PageIndex, index_files
 from kv_store.errors import BadFileError
+
+if TYPE_CHECKING:
+    from kv_store.disk.tensor_codec import TensorCodec  # which imports torch
 
 FORMAT = "midfill kv 2"
 MIN_FREE_BYTES = 512 * 2**20
@@ -55,23 +58,6 @@ class PageFile:
         return page_name(self.number)
 
 
-class Codec(Protocol):
-    """Payloads as bytes."""
-
-    @property
-    def bytes_per_token(self) -> int:
-        """Bytes of K and V of one token."""
-        ...
-
-    def encode(self, payload: object, count: int) -> bytes:
-        """The bytes of a file with the KV of `count` tokens."""
-        ...
-
-    def decode(self, data: bytes, count: int) -> object:
-        """The payload. Raises ValueError unless `data` holds exactly `count` tokens of this model's KV."""
-        ...
-
-
 class PageFolder:
     """Implements `Storage` in `root/<hash of the fingerprint>`.
 
@@ -83,7 +69,7 @@ class PageFolder:
     page_overhead = 256
     durable = True
 
-    def __init__(self, root: Path, fingerprint: str, codec: Codec, min_free_bytes: int = MIN_FREE_BYTES) -> None:
+    def __init__(self, root: Path, fingerprint: str, codec: TensorCodec, min_free_bytes: int = MIN_FREE_BYTES) -> None:
         self.root = root
         self._codec = codec
         self._min_free_bytes = min_free_bytes

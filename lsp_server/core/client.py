@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
-from websockets.asyncio.client import connect
-from websockets.exceptions import InvalidStatus, WebSocketException
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.asyncio.server import broadcast
+from websockets.exceptions import ConnectionClosedError, InvalidStatus, WebSocketException
 from websockets.protocol import State
 
-from lsp_server.core.connection import CoreConnection
 from lsp_server.core.network_errors import in_words
 from lsp_server.core.proof import check_proof
 from protocol.errors import (
@@ -56,6 +56,7 @@ _OPEN_TIMEOUT_S = 10
 _CLOSE_TIMEOUT_S = 1
 _REFUSED = frozenset({401, 403})
 _POLICY_VIOLATION = 1008
+_MOST_UNSENT_BYTES = 1 << 24  # more than a thousand keys
 # A core that hangs is found by pings of its event loop, while an answer is pending.
 _PING_AFTER_S = 1.0
 _READY_TIMEOUT_S = 3.0
@@ -90,7 +91,7 @@ class CoreClient:
 
     def __init__(
         self,
-        socket: CoreConnection,
+        socket: ClientConnection,
         url: str,
         on_status: Callable[[CoreStatus], None],
         on_kept: Callable[[str], None],
@@ -108,8 +109,7 @@ class CoreClient:
         self._error: CoreUnavailable | None = None  # why this side has ended the connection
         self._loaded = False  # whether the core has loaded its model
         self._watching: asyncio.Task[None] | None = None
-        socket.on_lost(self._lost)
-        asyncio.get_running_loop().call_soon(socket.listen, self._receive)  # not before its caller has the client
+        self._reading = asyncio.create_task(self._read())
 
     @classmethod
     async def open(
@@ -134,7 +134,6 @@ class CoreClient:
                 close_timeout=_CLOSE_TIMEOUT_S,
                 ping_timeout=_LOADING_TIMEOUT_S,
                 proxy=None if local else True,
-                create_connection=CoreConnection,
             )
         except InvalidStatus as error:
             status = error.response.status_code
@@ -143,7 +142,6 @@ class CoreClient:
             raise CoreUnavailable(f"{endpoint.url} answered with HTTP {status}: not a core") from error
         except (OSError, WebSocketException, ValueError) as error:  # ValueError: not a URL
             raise CoreUnavailable(f"no core answers at {endpoint.url}: {in_words(error)}") from error
-        assert isinstance(socket, CoreConnection)
         return cls(socket, endpoint.url, on_status, on_kept, on_prefill)
 
     async def complete(self, request: CompletionRequest) -> Completion:
@@ -207,7 +205,7 @@ class CoreClient:
         Unauthorized if the core ended it over the token, CoreSilent if it did not answer, CoreBlocked if its
         protocol has another version.
         """
-        await self._socket.wait_closed()
+        await asyncio.wait((self._reading,))
         if self._error is not None:
             raise self._error
         if self._socket.close_code == _POLICY_VIOLATION:
@@ -222,10 +220,13 @@ class CoreClient:
                 await self._socket.close()
         except TimeoutError:
             self._socket.transport.abort()
-            await self._socket.wait_closed()
+        await asyncio.wait((self._reading,))
 
     def _send(self, message: ClientMessage) -> None:
-        self._socket.write(encode(message))
+        """Send a message without waiting. A closed connection ignores it; one that the core does not read ends."""
+        broadcast((self._socket,), encode(message))
+        if self._socket.transport.get_write_buffer_size() > _MOST_UNSENT_BYTES:
+            self._leave(CoreSilent(f"the core at {self._url} has left {_MOST_UNSENT_BYTES} bytes unread"))
 
     async def _watch(self) -> None:
         """Ping from the first pending answer on, once per _PING_AFTER_S, until none is pending."""
@@ -247,16 +248,23 @@ class CoreClient:
         self._error = error
         self._socket.transport.abort()
 
-    def _lost(self) -> None:
-        logger.info("the connection to %s has ended: %s", self._url, self._socket.protocol.close_exc)
-        self._fail_pending(self._error or CoreUnavailable(f"the core at {self._url} went away"))
+    async def _read(self) -> None:
+        """Receive messages until the connection ends, which fails the pending requests."""
+        try:
+            async for text in self._socket:
+                self._receive(text)
+        except ConnectionClosedError as error:
+            logger.info("the connection to %s has ended: %s", self._url, error)
+        finally:
+            self._socket.transport.abort()
+            self._fail_pending(self._error or CoreUnavailable(f"the core at {self._url} went away"))
 
     def _fail_pending(self, error: MidfillError) -> None:
         for answer in self._pending.values():
             if not answer.done():
                 answer.set_exception(error)
 
-    def _receive(self, text: str) -> None:
+    def _receive(self, text: str | bytes) -> None:
         try:
             message = decode_core(text)
         except BadInput as error:
@@ -282,7 +290,7 @@ class CoreClient:
             self._prefilling.remove(session)
             self._on_prefill(session, None)
 
-    def _receive_unreadable(self, text: str, error: BadInput) -> None:
+    def _receive_unreadable(self, text: str | bytes, error: BadInput) -> None:
         """Fail the request that the message names, or all requests if it names none."""
         logger.error("from the core: %s", error)
         envelope = read_envelope(text)

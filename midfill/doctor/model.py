@@ -11,13 +11,12 @@ import psutil
 from inference.checkpoints.architecture import ModelShape
 from inference.checkpoints.checkpoint import Checkpoint, find_local_checkpoint
 from inference.checkpoints.weights import WeightsFile
-from inference.engine.speed_test import Speed
 from inference.loading.default_dtype import default_dtype
 from inference.loading.gpus import Gpu, find_llama_server
 from inference.loading.memory_plan import MemoryPlan, plan_memory
 from inference.loading.options import engine_options
 from inference.loading.placement import Placement, demand_of, place, situation_of
-from inference.loading.speed_record import SpeedRecord, recommended
+from inference.loading.speed_record import Speed, SpeedRecord, recommended
 from midfill.doctor.findings import Section
 from midfill.installation import version_of
 from protocol.errors import MidfillError
@@ -129,9 +128,9 @@ def choose_dtype(settings: Settings, device: Device, shape: ModelShape) -> str:
 
 
 def _speed(settings: Settings) -> list[tuple[str, str]]:
-    """The model's speed as a core has measured it on this machine, and which of our own models suits it."""
+    """The model's speed on this machine as its answers took, and which of our own models suits it."""
     speed = measured(settings)
-    facts = [("speed", str(speed) if speed else "not measured yet: a core measures it while it is idle")]
+    facts = [("speed", str(speed) if speed else "not known yet: a core keeps that of its answers")]
     bundled = measured(replace(settings, model=BUNDLED_MODEL))
     if bundled is not None:
         facts.append(("recommended", f"{recommended(bundled)} ({BUNDLED_MODEL}: {bundled})"))
@@ -139,8 +138,8 @@ def _speed(settings: Settings) -> list[tuple[str, str]]:
 
 
 def measured(settings: Settings) -> Speed | None:
-    """The speed of the settings' model as a core has measured it on this machine; None if none has."""
-    return SpeedRecord(cache_folder(), replace(engine_options(settings), model=resolve_model(settings.model))).read()
+    """The speed of the settings' model on this machine, as a core has kept it; None if none has."""
+    return SpeedRecord(cache_folder(), replace(engine_options(settings), model=resolve_model(settings.model))).speed
 
 
 def _no_download(model: str) -> list[str]:

@@ -7,7 +7,7 @@ import functools
 import uuid
 from collections.abc import AsyncIterator, Callable, Mapping
 from concurrent.futures import Future
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 from lsprotocol import types
@@ -25,7 +25,8 @@ from lsp_server.custom_messages import (
     STATUS,
     USAGE,
 )
-from lsp_server.launch import listen
+from lsp_server.editor_connection import serve
+from lsp_server.launch import make_server
 from protocol.settings import Settings
 from tests.lsp_server.fake_core import FakeCore
 
@@ -198,7 +199,15 @@ async def until(true: Callable[[], object], seconds: float = PATIENCE_S) -> None
 @asynccontextmanager
 async def connected_editor(settings: Settings | None = None) -> AsyncIterator[Editor]:
     """An editor, not yet initialized, and a language server of its own."""
-    listener = await listen(settings or Settings(), "127.0.0.1", 0)
+
+    async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        server = make_server(settings or Settings())
+        server.protocol.set_writer(writer)
+        with suppress(SystemExit):
+            await serve(server, reader)
+        writer.close()
+
+    listener = await asyncio.start_server(connected, "127.0.0.1", 0)
     editor = Editor()
     await editor.start_tcp("127.0.0.1", listener.sockets[0].getsockname()[1])
     try:

@@ -51,7 +51,7 @@ def message(**fields: Any) -> bytes:
         (message(id="a"), "an answer"),
         (b'{"jsonrpc": "2.0", "id": NaN, "method": "midfill/documentHash", "params": {}}', "id"),
         (b"{nonsense", "{nonsense"),
-        (b"\xff\xfe\x00", "decode"),
+        (b"\xff\xfe\x00", "not JSON"),
         (b"[" * 100_000, "recursion"),
         (b"[1, 2]", "[1, 2]"),
         (b'"' + b"x" * 1_000_000 + b'"', "..."),

@@ -256,6 +256,18 @@ def test_a_busy_server_is_not_taken_for_another(connect_openai: Connect, server:
     assert not engine.is_gone
 
 
+def test_a_check_that_fails_fails_no_request(connect_openai: Connect, server: FakeServer) -> None:
+    """Behind a router it may have met a dead server, while others go on."""
+    engine = connect_openai()
+    engine.complete(ask())
+    server.resident.clear()
+    server.statuses = [200, 401]  # an answer that had nothing cached, then what the core asks about it
+    engine.complete(ask("x"))
+    until(lambda: engine.is_gone)
+    assert engine.complete(ask("xy")).text
+    assert engine.is_gone
+
+
 def test_sessions_keep_their_slots(connect_llama: Connect, server: FakeServer) -> None:
     engine = connect_llama()
     for session in ("me/a", "me/b", "me/a", "me/b"):

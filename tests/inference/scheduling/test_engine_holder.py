@@ -13,16 +13,14 @@ from msgspec.structs import replace
 
 from inference.checkpoints.hub import ReportProgress
 from inference.engine.interface import AnyEngine
-from inference.engine.speed_test import Speed
 from inference.loading.engine import load_engine
 from inference.loading.options import EngineOptions
 from inference.loading.speed_record import SpeedRecord
 from inference.scheduling.engine_holder import EngineHolder
 from kv_store.disk.model_folders import purge_saved, remove_other_models
 from protocol.errors import BadModel
-from protocol.messages import CompletionRequest, CoreStatus, Prompt
+from protocol.messages import CompletionRequest, CoreStatus, Prompt, Usage
 from protocol.settings import BUNDLED_MODEL
-from tests.inference.tiny import write_checkpoint
 
 REQUEST = CompletionRequest("a.py", Prompt("def size_of(path):\n    return 1\n\n\n", "\n", "x = "), max_tokens=1)
 
@@ -124,48 +122,22 @@ def test_what_other_models_have_saved_is_forgotten_while_one_is_loaded(tiny_chec
     holder.unload()
 
 
-def loaded_holder(tmp_path: Path) -> tuple[EngineHolder, SpeedRecord, list[CoreStatus]]:
-    """A holder of a tiny model that counts as `bundled`, its record, and what it announces."""
-    write_checkpoint(tmp_path / "model", max_position_embeddings=1024)
-    options = EngineOptions(str(tmp_path / "model"), context_tokens=1024, threads=1)
-    record = SpeedRecord(tmp_path / "cache", EngineOptions(BUNDLED_MODEL))
+def test_the_speed_of_answers_is_told_and_kept_when_the_model_is_unloaded(
+    tiny_checkpoint: Path, tmp_path: Path
+) -> None:
+    options = EngineOptions(str(tiny_checkpoint), context_tokens=512, threads=1)
+    record = SpeedRecord(tmp_path, EngineOptions(BUNDLED_MODEL))
     told: list[CoreStatus] = []
-    holder = EngineHolder("bundled", lambda progress: load_engine(options, progress), told.append, None, record)
-    return holder, record, told
-
-
-def test_the_speed_is_measured_once_and_kept(tmp_path: Path) -> None:
-    holder, record, _ = loaded_holder(tmp_path)
-    assert list(holder.measure()) == []  # nothing is loaded
+    load = partial(load_engine, options)
+    holder = EngineHolder("bundled", load, told.append, None, record)
     holder.engine()
-    assert len(list(holder.measure())) == 12
-    measured = record.read()
-    assert measured is not None
-    assert 0 < measured.token_ms < measured.prompt_ms
-    assert list(holder.measure()) == []
-
-
-def test_a_measurement_that_is_broken_off_begins_anew(tmp_path: Path) -> None:
-    holder, record, _ = loaded_holder(tmp_path)
-    holder.engine()
-    next(iter(holder.measure()))
-    assert record.read() is None
-    assert len(list(holder.measure())) == 12
-
-
-def test_a_slow_machine_is_told_and_measured_again(tmp_path: Path) -> None:
-    holder, record, told = loaded_holder(tmp_path)
-    record.keep(Speed(1e9, 1e9))
-    holder.engine()
+    assert (told[-1].state, told[-1].detail) == ("ready", "")
+    for _ in range(5):
+        record.note(Usage(100, 100, 10, 10, queue_ms=0.0, prefill_ms=1e6, decode_ms=1e6))
+    holder.step()
     assert told[-1].state == "ready"
     assert "the model tiny is faster" in told[-1].detail
-    assert len(list(holder.measure())) == 12  # on an idle machine now
-    assert (told[-1].state, told[-1].detail) == ("ready", "")
-
-
-def test_a_fast_machine_is_not_measured_again(tmp_path: Path) -> None:
-    holder, record, told = loaded_holder(tmp_path)
-    record.keep(Speed(1, 1))
-    holder.engine()
-    assert list(holder.measure()) == []
-    assert told[-1].detail == ""
+    holder.unload()
+    assert SpeedRecord(tmp_path, EngineOptions(BUNDLED_MODEL)).speed == record.speed is not None
+    EngineHolder("bundled", load, told.append, None, SpeedRecord(tmp_path, EngineOptions(BUNDLED_MODEL))).engine()
+    assert "the model tiny is faster" in told[-1].detail

@@ -533,33 +533,6 @@ def test_at_rest_what_is_resident_is_saved(
     assert engine.saved.acquire(timeout=PATIENCE_S)
 
 
-def test_a_request_ends_the_measurement_of_the_speed_within_one_forward(
-    scheduler: Scheduler, engine: SteppedEngine, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("inference.scheduling.scheduler._LONG_REST_S", 0.01)
-    measuring, forward = threading.Semaphore(0), threading.Semaphore(0)
-    left: list[int] = []
-
-    def measure(holder: EngineHolder) -> Iterator[None]:
-        try:
-            for _ in range(1000 if not left else 0):
-                measuring.release()
-                assert forward.acquire(timeout=PATIENCE_S)
-                yield
-        finally:
-            left.append(1)
-
-    monkeypatch.setattr(EngineHolder, "measure", measure)
-    engine.steps.release(2)
-    ask(scheduler, "1").wait()
-    assert measuring.acquire(timeout=PATIENCE_S)
-    listener = ask(scheduler, "2")  # comes during the first forward of the measurement
-    forward.release()
-    assert listener.text() == "2"
-    assert left[0] == 1
-    assert not measuring.acquire(blocking=False)
-
-
 def test_without_a_rest_what_is_resident_is_saved_between_forwards(
     engine: SteppedEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import signal
 import socket
 import subprocess
@@ -17,7 +18,7 @@ from websockets.sync.client import connect
 from inference.loading.options import EngineOptions
 from inference.server.process import ServeOptions, bind, serve
 from protocol.errors import BadInput, BadModel, DeviceLost, PortInUse
-from protocol.messages import CompletionRequest, Prompt
+from protocol.messages import CompletionRequest, Prompt, StopRule
 from protocol.rendezvous import CoreAddress, address_file, read_address, read_or_make_token
 from protocol.wire import Complete, Completed, Failed, encode
 from tests.inference.serving import PATIENCE_S, receive
@@ -29,7 +30,7 @@ from inference.loading.options import EngineOptions
 from inference.server.process import ServeOptions, serve
 model, folder, exit_after_s = sys.argv[1:]
 engine = EngineOptions(model, context_tokens=256, threads=1)
-serve(ServeOptions(engine, runtime_dir=Path(folder), exit_after_s=float(exit_after_s)))
+serve(ServeOptions(engine, runtime_dir=Path(folder), exit_after_s=float(exit_after_s), speed_folder=Path(folder)))
 """
 
 
@@ -62,11 +63,11 @@ def finish(process: subprocess.Popen[str]) -> tuple[int, str]:
     return process.returncode, errors
 
 
-def ask(address: CoreAddress, folder: Path) -> object:
+def ask(address: CoreAddress, folder: Path, request: CompletionRequest | None = None) -> object:
     """The core's answer to a request with the token in the folder."""
     bearer = {"Authorization": f"Bearer {read_or_make_token(folder)}"}
     with connect(address.url, additional_headers=bearer) as websocket:
-        websocket.send(encode(Complete(1, CompletionRequest("a.py", Prompt("def f():\n", "\n"), 4))))
+        websocket.send(encode(Complete(1, request or CompletionRequest("a.py", Prompt("def f():\n", "\n"), 4))))
         return receive(websocket)
 
 
@@ -96,6 +97,20 @@ def test_core_serves_is_found_and_leaves_nothing_behind(tiny_checkpoint: Path, f
         assert code == 0, errors
         assert "Traceback" not in errors
         assert read_address(address_file(folder, str(tiny_checkpoint))) is None
+
+
+def test_the_speed_of_answers_is_kept_at_the_end(tiny_checkpoint: Path, folder: Path) -> None:
+    with core(tiny_checkpoint, folder) as process:
+        address = wait_for_address(process, tiny_checkpoint, folder)
+        for number in range(8):
+            prompt = Prompt(f"{number} = 1\n" * 30, "\n")
+            answer = ask(address, folder, CompletionRequest(f"{number}.py", prompt, 8, stop=StopRule(indent=0)))
+            assert isinstance(answer, Completed)
+        process.send_signal(signal.SIGTERM)
+        code, errors = finish(process)
+    assert code == 0, errors
+    (kept,) = folder.glob("speed-*.json")
+    assert set(json.loads(kept.read_text())) == {"prompt_ms", "token_ms"}
 
 
 def test_core_that_was_killed_does_not_stand_in_the_way(tiny_checkpoint: Path, folder: Path) -> None:

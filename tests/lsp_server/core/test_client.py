@@ -202,6 +202,23 @@ async def test_ends_though_the_core_does_not_read(deaf_url: str) -> None:
     await asyncio.wait_for(client.wait_closed(), PATIENCE_S)
 
 
+async def test_a_core_that_leaves_megabytes_unread_is_left(deaf_url: str) -> None:
+    client = await CoreClient.open(Endpoint(deaf_url, "t"), lambda _: None)
+    for _ in range(1000):
+        client.forget("s" * 100_000)
+    with pytest.raises(CoreSilent, match="bytes unread"):
+        await asyncio.wait_for(client.wait_closed(), PATIENCE_S)
+
+
+async def test_no_message_is_too_many(client: CoreClient, core: FakeCore, statuses: list[CoreStatus]) -> None:
+    await until(lambda: core.connections)
+    (connection,) = core.connections
+    for number in range(100):
+        await connection.send(encode(StatusChanged(CoreStatus("ready", str(number)), PROTOCOL_VERSION)))
+    await until(lambda: len(statuses) > 100)
+    assert [status.model for status in statuses[-100:]] == [str(number) for number in range(100)]
+
+
 def test_the_token_is_not_shown() -> None:
     assert "hush" not in repr(Endpoint("ws://x/ws", "hush"))
 
