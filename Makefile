@@ -90,7 +90,7 @@ test-install: wheels
 
 # That speculation, batching and the kernel change no text, on 1,000 requests of a recorded session; some minutes.
 test-identity: setup
-	$(BIN)/python bench/identity.py
+	IDENTITY_REQUESTS=1000 $(BIN)/python -m pytest -s tests/inference/test_identity.py
 
 # Proves the GPU path on this machine's GPU (docs/gpu-proof.md); says why where there is none. Needs no network: it takes the
 # python of .venv, if there is one, and installs nothing.

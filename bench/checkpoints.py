@@ -1,4 +1,4 @@
-"""The shapes of models that benches run with random weights, and these weights, in memory or as a folder.
+"""The shapes of models that benches run with random weights, and folders with such models.
 
 The tokenizer is the tiny model's, filled up with unused tokens if the shape has a larger vocabulary. Weights are
 scaled so that every token that is not printable ASCII is improbable: no completion ends before its last token.
@@ -15,8 +15,8 @@ from pathlib import Path
 
 import torch
 import transformers
+from proof.sizes import MODELS, shape
 
-from inference.backends.llama.weights import DecoderWeights, LayerWeights
 from inference.checkpoints.architecture import Architecture
 from inference.checkpoints.checkpoint import BUNDLED_FOLDERS
 from protocol.settings import TINY_MODEL
@@ -25,68 +25,15 @@ MAX_POSITIONS = 8192
 SUPPRESSED = 0.01  # of the size of other rows of the embedding, which is the head too
 
 
-def _shape(
-    layers: int, hidden: int, intermediate: int, heads: int, kv_heads: int, vocabulary: int = 8192, head_dim: int = 64
-) -> Architecture:
-    return Architecture(
-        model_type="qwen2",
-        layers=layers,
-        hidden=hidden,
-        intermediate=intermediate,
-        heads=heads,
-        kv_heads=kv_heads,
-        head_dim=head_dim,
-        vocabulary=vocabulary,
-        norm_epsilon=1e-6,
-        max_positions=4096,
-        tied_embeddings=True,
-        qk_norm=False,
-        rope_theta=10000.0,
-        rope_type="default",
-    )
-
-
 SHAPES = {
-    "tiny": _shape(1, 64, 64, 1, 1),
-    "S": _shape(8, 320, 864, 5, 1),
-    "M": _shape(12, 512, 1408, 8, 2),
-    "SmolLM2": _shape(30, 576, 1536, 9, 3, 49152),
-    "L": _shape(24, 896, 4864, 14, 2, 151936),  # of Qwen2.5-Coder-0.5B
-    "XL": _shape(28, 1536, 8960, 12, 2, 151936, 128),  # of Qwen2.5-Coder-1.5B
+    "tiny": shape(1, 64, 64, 1, 1, 64, 8192),
+    "S": shape(8, 320, 864, 5, 1, 64, 8192),
+    "M": shape(12, 512, 1408, 8, 2, 64, 8192),
+    "SmolLM2": MODELS["135M"],
+    "L": MODELS["0.5B"],
+    "XL": MODELS["1.5B"],
 }
-
 MODEL_HELP = f"bundled, tiny, a folder, or any of {', '.join(SHAPES)}."
-
-
-def random_weights(shape: Architecture) -> DecoderWeights:
-    """bfloat16 weights of about the magnitude of trained ones."""
-
-    def matrix(rows: int, columns: int) -> torch.Tensor:
-        return torch.empty(rows, columns, dtype=torch.bfloat16).normal_(std=columns**-0.5)
-
-    def ones(count: int) -> torch.Tensor:
-        return torch.ones(count, dtype=torch.bfloat16)
-
-    attended, qkv = shape.heads * shape.head_dim, (shape.heads + 2 * shape.kv_heads) * shape.head_dim
-    embedding = matrix(shape.vocabulary, shape.hidden)
-    layers = tuple(
-        LayerWeights(
-            attention_norm=ones(shape.hidden),
-            qkv=matrix(qkv, shape.hidden),
-            qkv_bias=ones(qkv),
-            q_norm=None,
-            k_norm=None,
-            attention_out=matrix(shape.hidden, attended),
-            attention_out_bias=None,
-            mlp_norm=ones(shape.hidden),
-            gate_up=matrix(2 * shape.intermediate, shape.hidden),
-            gate_up_bias=None,
-            down=matrix(shape.hidden, shape.intermediate),
-            down_bias=None,
-        )
-        for _ in range(shape.layers)
-    )
-    return DecoderWeights(embedding, layers, ones(shape.hidden), embedding)
 
 
 @contextmanager
@@ -101,12 +48,12 @@ def model_called(name: str) -> Iterator[str]:
 
 def write_checkpoint(name: str, folder: Path) -> Path:
     """Write the checkpoint of the shape called `name`, the same one at every call; returns the folder."""
-    shape = SHAPES[name]
+    architecture = SHAPES[name]
     folder.mkdir(parents=True, exist_ok=True)
-    printable = write_tokenizer(folder / "tokenizer.json", shape.vocabulary)
+    printable = write_tokenizer(folder / "tokenizer.json", architecture.vocabulary)
     transformers.utils.logging.disable_progress_bar()
     torch.manual_seed(0)
-    model = random_model(shape)
+    model = random_model(architecture)
     with torch.no_grad():
         for parameter_name, parameter in model.named_parameters():
             if parameter.dim() == 2:
@@ -135,15 +82,15 @@ def write_tokenizer(path: Path, vocabulary: int) -> torch.Tensor:
     return printable
 
 
-def random_model(shape: Architecture) -> transformers.Qwen2ForCausalLM:
+def random_model(architecture: Architecture) -> transformers.Qwen2ForCausalLM:
     """transformers' own module of these dimensions, in bfloat16."""
     config = transformers.Qwen2Config(
-        vocab_size=shape.vocabulary,
-        hidden_size=shape.hidden,
-        intermediate_size=shape.intermediate,
-        num_hidden_layers=shape.layers,
-        num_attention_heads=shape.heads,
-        num_key_value_heads=shape.kv_heads,
+        vocab_size=architecture.vocabulary,
+        hidden_size=architecture.hidden,
+        intermediate_size=architecture.intermediate,
+        num_hidden_layers=architecture.layers,
+        num_attention_heads=architecture.heads,
+        num_key_value_heads=architecture.kv_heads,
         max_position_embeddings=MAX_POSITIONS,
         tie_word_embeddings=True,
     )

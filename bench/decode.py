@@ -22,8 +22,9 @@ from typing import Annotated, Any, cast
 import torch
 import transformers
 import typer
-from checkpoints import SHAPES, random_model, random_weights
+from checkpoints import SHAPES, random_model
 from figures import JsonFile, machine, write
+from proof.models import random_weights
 from rich.console import Console
 from rich.table import Table
 
@@ -151,7 +152,7 @@ def engines_of(
     shape: Architecture, threads: list[int], peers: bool, level: Level | None, types: Sequence[WeightType]
 ) -> Iterator[Engine]:
     """All engines to compare; engines of the same weights share them."""
-    weights = random_weights(shape)
+    weights = random_weights(shape, torch.bfloat16, CPU)
     for count in threads:
         for weight_type in types:
             kv = "float32" if weight_type == "float32" else "bfloat16"

@@ -45,12 +45,8 @@ class LlamaServer:
     def __init__(self, port: int) -> None:
         self._port = port
 
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self._port}"
-
-    def infill(self, prompt: Prompt, max_tokens: int, stop: Sequence[str] = (), slot: int | None = None) -> Infill:
-        """Fill the gap between prefix and suffix greedily; without a `slot` the server chooses one.
+    def infill(self, prompt: Prompt, max_tokens: int, stop: Sequence[str] = ()) -> Infill:
+        """Fill the gap between prefix and suffix greedily.
 
         As in the plugins, the cursor's line has a field of its own, behind the prefix.
         """
@@ -66,8 +62,6 @@ class LlamaServer:
             "cache_prompt": True,
             "stop": list(stop),
         }
-        if slot is not None:
-            body["id_slot"] = slot
         since = time.perf_counter()
         answer = self.post("/infill", body)
         milliseconds = (time.perf_counter() - since) * 1000
@@ -98,13 +92,11 @@ class LlamaServer:
 
 
 @contextmanager
-def run_llama_server(
-    command: Sequence[str], model: Path, threads: int, *, spm: bool, slots: int = 1
-) -> Iterator[LlamaServer]:
+def run_llama_server(command: Sequence[str], model: Path, threads: int, *, spm: bool) -> Iterator[LlamaServer]:
     """Run `command` with `model`, configured for one local user and warmed up; it ends with the block."""
     port = free_port()
-    options = ["--model", str(model), "--host", "127.0.0.1", "--port", str(port), "--parallel", str(slots)]
-    options += ["--ctx-size", str(slots * CONTEXT_TOKENS), "--batch-size", str(CONTEXT_TOKENS)]
+    options = ["--model", str(model), "--host", "127.0.0.1", "--port", str(port), "--parallel", "1"]
+    options += ["--ctx-size", str(CONTEXT_TOKENS), "--batch-size", str(CONTEXT_TOKENS)]
     options += ["--threads", str(threads), "--threads-batch", str(threads), *(["--spm-infill"] if spm else [])]
     with server_process([*command, *options], port, "/health", START_SECONDS):
         yield LlamaServer(port)

@@ -25,10 +25,11 @@ from typing import Annotated, Any
 
 import torch
 import typer
-from checkpoints import SHAPES, random_weights, write_checkpoint
+from checkpoints import SHAPES, write_checkpoint
 from decode import kernel, median_time
 from figures import JsonFile, machine, write
 from llama_server import quantize
+from proof.models import random_weights
 from rich.console import Console
 from rich.table import Table
 
@@ -92,7 +93,7 @@ def play_llama(bench: LlamaBench, chosen: dict[Row, str], times: Times) -> None:
 def kernels(shape: str, threads: int) -> dict[str, Callable[[int, int], object]]:
     """The kernel's forwards by name, with each kind of weights."""
     architecture = SHAPES[shape]
-    weights = random_weights(architecture)
+    weights = random_weights(architecture, torch.bfloat16, torch.device("cpu"))
     engines = [
         kernel(weights, architecture, "centred_int4", threads, "bfloat16"),
         kernel(weights, architecture, "int4", threads, "bfloat16"),

@@ -18,6 +18,7 @@ from kv_store.interface import document_of
 PAGE_TOKENS = 16
 DIGEST_BYTES = 16
 TOKEN_BYTES = 4
+COMPARED_AT_ONCE = 256
 
 REMEMBERED_TAILS = 256
 """Number of unpinned sessions whose last prompts the tree remembers."""
@@ -216,13 +217,13 @@ class PageTree:
 
 
 def common_prefix_length(left: Sequence[int], right: Sequence[int]) -> int:
-    """Number of equal leading items."""
-    length = 0
-    for one, other in zip(left, right, strict=False):
-        if one != other:
-            break
-        length += 1
-    return length
+    """Number of equal leading items of two sequences of one type, which are compared in slices."""
+    shorter = min(len(left), len(right))
+    for start in range(0, shorter, COMPARED_AT_ONCE):
+        stop = min(start + COMPARED_AT_ONCE, shorter)
+        if left[start:stop] != right[start:stop]:
+            return next(position for position in range(start, stop) if left[position] != right[position])
+    return shorter
 
 
 def pack(token_ids: Sequence[int]) -> bytes:

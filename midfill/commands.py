@@ -66,9 +66,9 @@ def lsp(settings: Settings, tcp: Annotated[str | None, typer.Option(hidden=True)
 
 _MODEL_SETTINGS = frozenset({"model", "device", "dtype"})
 _MACHINE_SETTINGS = frozenset({"device", "dtype", "weights", "context_tokens"})
-_REPLAY_SETTINGS = _MODEL_SETTINGS | {"prefix_tokens", "suffix_tokens", "store_mb", "exact", "healing"}
+_REPLAY_SETTINGS = _MODEL_SETTINGS | {"prefix_tokens", "suffix_tokens", "store_mb", "healing"}
 _EVAL_SETTINGS = _MODEL_SETTINGS | {
-    "weights", "core", "core_token", "fim_format", "prefix_tokens", "suffix_tokens", "exact", "other_files_tokens"
+    "weights", "core", "core_token", "fim_format", "prefix_tokens", "suffix_tokens", "other_files_tokens"
 }  # fmt: skip
 _COMPLETE_SETTINGS = _MODEL_SETTINGS | set(ANSWER_SETTINGS) | {
     "core", "core_token", "engine_key", "prefix_tokens", "suffix_tokens", "max_tokens", "hold_back_percent",

@@ -9,7 +9,7 @@ from typing import Annotated, Any, get_origin
 
 import typer
 
-from protocol.settings import SETTINGS, Setting, Settings, option_name
+from protocol.settings import REMOVED_SETTINGS, SETTINGS, Setting, Settings, option_name
 from protocol.settings_sources import read_environment, with_options
 
 
@@ -21,17 +21,18 @@ def takes_settings(
     Options override environment variables, and these the defaults. BadSettings for a bad value; with `tell_refused`
     the errors of bad variables are not raised but passed to the command as `refused`.
     """
-    names = [name for name in SETTINGS if name in only]
+    shown = {name: _option(setting) for name, setting in SETTINGS.items() if name in only}
+    shown |= dict.fromkeys(REMOVED_SETTINGS, Annotated[bool | None, typer.Option(hidden=True)])  # refused by name
     options = [
-        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=_option(SETTINGS[name]))
-        for name in names
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=option)
+        for name, option in shown.items()
     ]
     signature = inspect.signature(command, eval_str=True)
     handed = {"settings", "refused"} if tell_refused else {"settings"}
     own = [parameter for parameter in signature.parameters.values() if parameter.name not in handed]
 
     def wrapper(**arguments: Any) -> None:
-        given = {name: arguments.pop(name) for name in names}
+        given = {name: arguments.pop(name) for name in shown}
         settings, refused = read_environment(Settings(), os.environ)
         if tell_refused:
             arguments["refused"] = refused

@@ -8,7 +8,7 @@ from hashlib import sha256
 
 from protocol.settings import CORE_SETTINGS, SETTINGS, Settings
 
-SettingValue = str | int | bool
+SettingValue = str | int | bool  # cores of other versions publish bool
 
 # A core's lifetime changes neither its answers nor what it keeps meanwhile. The model identifies the core.
 _LIFETIMES = frozenset({"unload_after_s", "exit_after_s"})
@@ -63,8 +63,4 @@ def _digest(secret: str) -> str:
 
 def describe(found: Iterable[Difference], named: Callable[[str], str]) -> str:
     """The differences in one line, as `healing = auto (requested: on)`; `named` spells a setting's name."""
-    return ", ".join(f"{named(one.name)} = {_show(one.running)} (requested: {_show(one.asked)})" for one in found)
-
-
-def _show(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
+    return ", ".join(f"{named(one.name)} = {one.running} (requested: {one.asked})" for one in found)

@@ -141,12 +141,6 @@ class CoreSettings:
         Healing,
         Advanced("Token healing: re-tokenize the partial word at the cursor; `auto` = off if the model needs none"),
     ] = "auto"
-    exact: Annotated[
-        bool,
-        Advanced(
-            "Bit-identical logits with and without cached KV, by forwards of one shape; for proofs, 20 times slower"
-        ),
-    ] = False
     unload_after_s: Annotated[
         int, About("Unload the model after this many seconds without a request; 0 = never", 0, _YEAR_S)
     ] = 900
@@ -310,6 +304,11 @@ def _read_fields() -> Mapping[str, Setting]:
 
 SETTINGS = _read_fields()
 """Every setting, by its name."""
+
+REMOVED_SETTINGS = {
+    "exact": "the CPU kernel gives the same bits with and without cached KV; elsewhere choose dtype float32"
+}
+"""Names that were settings, each with what takes its place."""
 
 CORE_SETTINGS = tuple(field.name for field in fields(CoreSettings) if not SETTINGS[field.name].secret)
 """The core's settings that command lines and address files may show."""

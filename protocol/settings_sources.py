@@ -15,7 +15,16 @@ from typing import Any, get_origin
 import msgspec
 
 from protocol.errors import BadSettings
-from protocol.settings import ENVIRONMENT_PREFIX, SETTINGS, Setting, Settings, json_name, option_name, variable_name
+from protocol.settings import (
+    ENVIRONMENT_PREFIX,
+    REMOVED_SETTINGS,
+    SETTINGS,
+    Setting,
+    Settings,
+    json_name,
+    option_name,
+    variable_name,
+)
 
 # Variables of the same prefix that are no settings: the folders of `protocol.rendezvous`, the kernel's level
 # (`inference.backends.cpu`), and the tests' folder of large files.
@@ -108,6 +117,8 @@ def _overlay(
 
 def _unknown(name: str, named: Callable[[str], str]) -> str:
     """Without the value, which may be a secret."""
+    if name in REMOVED_SETTINGS:
+        return f"{named(name)} is no longer a setting: {REMOVED_SETTINGS[name]}"
     (nearest,) = difflib.get_close_matches(name, SETTINGS, n=1, cutoff=0.0)
     return f"unknown setting {named(name)}: did you mean {named(nearest)}?"
 

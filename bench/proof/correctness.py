@@ -24,7 +24,6 @@ from torch import Tensor
 
 from inference.backends.chunk import Chunk
 from inference.backends.llama.decoder import Decoder
-from inference.backends.llama.exact import EXACT_TOKENS, ExactDecoder
 from inference.backends.llama.graphs import TOKEN_BUCKETS, GraphedDecoder
 from inference.backends.llama.weights import DecoderWeights
 from inference.backends.model import Model
@@ -47,7 +46,6 @@ class _Case:
         """With `split`, the only way is that of graphs with attention that splits over keys."""
         architecture = sizes.geometries[geometry]
         context = max(sizes.resident) + max(sizes.lengths)
-        context += -context % EXACT_TOKENS
         weights: DecoderWeights = moved(random_weights(architecture, torch.float32, CPU), CPU, dtype)
         there = moved(weights, card.device, dtype)
         decoder = Decoder(architecture, {}, there, context)
@@ -55,9 +53,7 @@ class _Case:
         workspace = graphed.new_workspace()
         self.ways: dict[str, tuple[Model, KVWorkspace]] = {"split": (graphed, workspace)}
         if not split:
-            exact = ExactDecoder(architecture, {}, there, context)
             self.ways = {"eager": (decoder, workspace), "graph": (graphed, workspace)}
-            self.ways["exact"] = exact, exact.new_workspace()
         self.reference = Decoder(architecture, {}, moved(weights, CPU, torch.float64), context)
         self.vocabulary = architecture.vocabulary
         self.expected = self.reference.new_workspace()
@@ -142,8 +138,7 @@ def _compared(case: _Case, order: random.Random, count: int, start: int) -> Iter
     token_ids = [order.randrange(case.vocabulary) for _ in range(count)]
     expected, expected_kv = case.expect(token_ids, start)
     for way, (model, _) in case.ways.items():
-        is_graphed = isinstance(model, GraphedDecoder)
-        if start % model.alignment or (is_graphed and count > TOKEN_BUCKETS[-1]):
+        if isinstance(model, GraphedDecoder) and count > TOKEN_BUCKETS[-1]:
             continue
         found, kv = case.run(way, token_ids, start)
         yield {

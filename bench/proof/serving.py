@@ -7,7 +7,6 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import fields
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -196,15 +195,9 @@ def _about_session(rows: Sequence[Row], sizes: Sizes) -> Iterator[Finding]:
 
 def _reuse(card: Card, sizes: Sizes) -> Iterator[Row]:
     """Each compared request is answered warm, then cold; those between keep the session going."""
-    ways: dict[str, dict[str, object]] = {
-        "float32": {"dtype": "float32"},
-        "bfloat16": {"dtype": "bfloat16"},
-    }
-    if "exact" in {each.name for each in fields(EngineOptions)}:
-        ways["exact"] = {"dtype": "bfloat16", "exact": True}
-    for way, options in ways.items():
-        count = sizes.reused if way != "exact" else max(2, sizes.reused // EXACT_FEWER)
-        with tiny_engine(card, sizes, **options) as engine:
+    for way in ("float32", "bfloat16"):
+        count = sizes.reused
+        with tiny_engine(card, sizes, dtype=way) as engine:
             record_all(engine.device.prepare)
             asked = [request for request in recorded(sizes) if request.max_tokens]
             for request in islice(asked, 0, None, sizes.reuse_step):
@@ -224,10 +217,6 @@ def _reuse(card: Card, sizes: Sizes) -> Iterator[Row]:
         card.free_bytes()
 
 
-EXACT_FEWER = 6
-"""Exact forwards have 16 tokens, so that a cold prompt takes a hundred of them."""
-
-
 def _about_reuse(rows: Sequence[Row]) -> Iterator[Finding]:
     for way in dict.fromkeys(row["way"] for row in rows):
         own = [row for row in rows if row["way"] == way]
@@ -236,6 +225,4 @@ def _about_reuse(rows: Sequence[Row]) -> Iterator[Finding]:
         found = f"{equal} of {len(own)} texts equal, log-probability differs by {distance:.1e} at most"
         if way == "float32":
             yield Check("float32: every text is the cold one", equal == len(own), found)
-        if way == "exact":
-            yield Check("exact: every bit is the cold one's", equal == len(own) and distance == 0.0, found)
         yield f"{way:<9}{found}; {sum(row['reused'] for row in own)} tokens reused"

@@ -37,7 +37,7 @@ def default_dtype(
 
 
 def is_on_kernel(device: str, shape: ModelShape, dtype: str, *, may_use_kernel: bool, weights: Weights) -> bool:
-    """Whether the CPU kernel computes a model of this shape; `may_use_kernel` is False in exact mode."""
+    """Whether the CPU kernel computes a model of this shape."""
     if not device.startswith("cpu") or dtype == "float16" or weights == "fp8" or not may_use_kernel:
         return False
     return isinstance(shape, Architecture) and unsupported_reason(shape) is None and unavailable_reason() is None

@@ -209,9 +209,9 @@ def _load_model(
         from inference.loading.llama import load_decoder
 
         return load_decoder(checkpoint, shape, context_tokens, device, dtype, options, report)
-    if options.exact or options.weights != "auto":
-        what = "exact mode is" if options.exact else f"{options.weights} weights are"
-        raise BadInput(f"{what} supported only for the Llama family on one device, not for {checkpoint.name}")
+    if options.weights != "auto":
+        reason = f"supported only for the Llama family on one device, not for {checkpoint.name}"
+        raise BadInput(f"{options.weights} weights are {reason}")
     from inference.backends.transformers.loading import load_generic
 
     checkpoint.weights()  # reports missing or damaged files in our own words
@@ -238,7 +238,7 @@ def _dtype(options: EngineOptions, device: torch.device, shape: ModelShape) -> t
         name = default_dtype(
             device.type,
             shape,
-            may_use_kernel=options.kernel and not options.exact,
+            may_use_kernel=options.kernel,
             weights=options.weights,
             capability=cuda.capability(device) if device.type == "cuda" else None,
         )

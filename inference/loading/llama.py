@@ -14,7 +14,6 @@ from inference.backends.cpu.model import KernelModel, load_kernel_model, unusabl
 from inference.backends.cpu.packing import WeightType
 from inference.backends.cpu.threads import usable_cores
 from inference.backends.llama.decoder import Decoder
-from inference.backends.llama.exact import EXACT_TOKENS, ExactDecoder
 from inference.backends.llama.gguf_weights import GgufReader, QuantizedGgufReader
 from inference.backends.llama.graphs import GraphedDecoder
 from inference.backends.llama.quantized import check_quantization, quantized
@@ -50,20 +49,14 @@ def load_decoder(
     report: ReportProgress,
 ) -> Decoder | GraphedDecoder | KernelModel:
     """The model on one device; BadModel or BadInput, with the value at fault, if that is impossible."""
-    if options.exact and options.weights != "auto":
-        raise BadInput(f"{options.weights} weights and exact mode exclude each other: choose weights auto")
     reason = "the kernel is switched off" if not options.kernel else unusable_reason(shape, device, dtype)
-    if device.type == "cpu" and not options.exact:
+    if device.type == "cpu":
         if reason is None and options.weights != "fp8":
             return _load_on_kernel(checkpoint, shape, context_tokens, dtype, options, report)
         if options.weights in ("int8", "int4"):
             raise BadInput(f"{options.weights} weights need the CPU kernel: {reason}")
         log.info("the CPU kernel is not used: %s", reason)
-    if options.exact:
-        context_tokens -= context_tokens % EXACT_TOKENS
     weights = _read_weights(checkpoint, shape, device, dtype, options.weights, report)
-    if options.exact:
-        return ExactDecoder(shape, checkpoint.config, weights, context_tokens)
     decoder = Decoder(shape, checkpoint.config, weights, context_tokens)
     return GraphedDecoder(decoder, split_attention=options.split_attention) if device.type == "cuda" else decoder
 

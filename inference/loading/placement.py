@@ -94,24 +94,23 @@ def situation_of(
 ) -> Situation:
     """The situation of a checkpoint on a machine; `gpu_free`: free bytes of the GPU, None without one."""
     shape, files = checkpoint.architecture, checkpoint.weights()
-    may_use_kernel = options.kernel and not options.exact
     asked = None if options.dtype == "auto" else options.dtype
     fits = False
     if gpu_free is not None:
         chosen = default_dtype(
-            "cuda", shape, may_use_kernel=may_use_kernel, weights=options.weights, capability=capability
+            "cuda", shape, may_use_kernel=options.kernel, weights=options.weights, capability=capability
         )
         fits = plan_memory(demand_of(options, checkpoint, "cuda", asked or chosen), gpu_free).fits
-    on_cpu = asked or default_dtype("cpu", shape, may_use_kernel=may_use_kernel, weights=options.weights)
+    on_cpu = asked or default_dtype("cpu", shape, may_use_kernel=options.kernel, weights=options.weights)
     return Situation(
         has_gpu=gpu_free is not None,
         fits_gpu=fits,
         is_quantized=isinstance(checkpoint, GgufCheckpoint)
         and any(tensor.kernel_type for file in files for tensor in file.tensors.values()),
         file_bytes=sum(file.size for file in files),
-        on_kernel=is_on_kernel("cpu", shape, on_cpu, may_use_kernel=may_use_kernel, weights=options.weights),
+        on_kernel=is_on_kernel("cpu", shape, on_cpu, may_use_kernel=options.kernel, weights=options.weights),
         is_llama=isinstance(shape, Architecture),
-        needs_own_engine=options.exact or options.weights != "auto" or options.dtype != "auto",
+        needs_own_engine=options.weights != "auto" or options.dtype != "auto",
         needs_cpu=options.weights == "int4",
         llama_server=llama_server,
     )
@@ -119,7 +118,6 @@ def situation_of(
 
 def demand_of(options: EngineOptions, checkpoint: Checkpoint, device: str, dtype: str) -> MemoryDemand:
     """The demand for memory on a type of device."""
-    may_use_kernel = options.kernel and not options.exact
     shape, on_gpu = checkpoint.architecture, device.startswith("cuda")
     return MemoryDemand(
         shape=shape,
@@ -133,5 +131,5 @@ def demand_of(options: EngineOptions, checkpoint: Checkpoint, device: str, dtype
         else options.store_bytes,
         prefill_chunk=options.prefill_chunk,
         on_gpu=on_gpu,
-        on_kernel=is_on_kernel(device, shape, dtype, may_use_kernel=may_use_kernel, weights=options.weights),
+        on_kernel=is_on_kernel(device, shape, dtype, may_use_kernel=options.kernel, weights=options.weights),
     )

@@ -6,26 +6,19 @@ from array import array
 from collections.abc import Iterable
 from typing import TypeAlias
 
+from kv_store.page_tree import common_prefix_length
+
+__all__ = ["BYTES_PER_ID", "TokenIds", "common_prefix_length", "packed", "place_of_last"]
+
 TokenIds: TypeAlias = "array[int]"
 """32 bits per id. Returned arrays are often cached: only the function that created one may change it."""
 
 BYTES_PER_ID = 4
-COMPARED_AT_ONCE = 256
 
 
 def packed(ids: Iterable[int] = ()) -> TokenIds:
     """A new array of these ids."""
     return array("i", ids)
-
-
-def common_prefix_length(first: TokenIds, second: TokenIds) -> int:
-    """Number of leading tokens that two sequences share."""
-    shorter = min(len(first), len(second))
-    for start in range(0, shorter, COMPARED_AT_ONCE):
-        stop = min(start + COMPARED_AT_ONCE, shorter)
-        if first[start:stop] != second[start:stop]:
-            return next(position for position in range(start, stop) if first[position] != second[position])
-    return shorter
 
 
 def place_of_last(run: TokenIds, ids: TokenIds) -> int:

@@ -42,47 +42,30 @@ class Residency:
 
     # -- holding: pages that matches or pins use are neither demoted nor dropped ---------------------------------------
 
-    def lock(self, pages: Iterable[Page]) -> None:
-        """Keep pages in their tiers; calls nest. Parents first."""
+    def lock(self, pages: Iterable[Page], *, pins: bool = False) -> None:
+        """Keep pages in their tiers, for a match, or for a session that `pins` them; calls nest. Parents first."""
         for page in pages:
             if not page.held:
-                self._hold(page)
-            page.refs += 1
+                for level in page.copies:
+                    self.tiers[level].hold(page)
+            page.pins += pins
+            page.refs += not pins
 
-    def unlock(self, pages: Sequence[Page]) -> None:
-        """Undo one `lock`: the pages become the most recently used, the first one last."""
+    def unlock(self, pages: Sequence[Page], *, pins: bool = False) -> None:
+        """Undo one `lock`: pages that nothing else keeps become the most recently used, the first one last."""
         for page in reversed(pages):
-            page.refs -= 1
+            page.pins -= pins
+            page.refs -= not pins
             if not page.held:
-                self._let_go(page)
-
-    def pin(self, pages: Iterable[Page]) -> None:
-        """Like `lock`, counted separately."""
-        for page in pages:
-            if not page.held:
-                self._hold(page)
-            page.pins += 1
-
-    def unpin(self, pages: Sequence[Page]) -> None:
-        for page in reversed(pages):
-            page.pins -= 1
-            if not page.held:
-                self._let_go(page)
-
-    def _hold(self, page: Page) -> None:
-        for level in page.copies:
-            self.tiers[level].hold(page)
+                self.use(page)
+                for level in page.copies:
+                    self.tiers[level].let_go(page)
 
     def use(self, page: Page) -> None:
         """Count the page as the most recently used, and its entry in an index as outdated."""
         page.used = next(self._clock)
         if self._durable in page.copies:
             self.changed.add(page)
-
-    def _let_go(self, page: Page) -> None:
-        self.use(page)
-        for level in page.copies:
-            self.tiers[level].let_go(page)
 
     # -- copies --------------------------------------------------------------------------------------------------------
 

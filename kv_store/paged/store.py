@@ -62,7 +62,7 @@ class PagedStore:
         self._residency.lock(locked)
         try:
             if session in self._pinned:  # the pin moves to the new prefix
-                self._residency.unpin(self._tree.last_path(session))
+                self._residency.unlock(self._tree.last_path(session), pins=True)
             self._grow(root, path, matched, ids, workspace, locked)
         finally:  # pages copied before an error are valid and stay
             path = [page for page in path if page.copies]
@@ -71,7 +71,7 @@ class PagedStore:
             for page in reversed(path):  # a pinned page is never let go of, and counts as used now, too
                 self._residency.use(page)
             if session in self._pinned:
-                self._residency.pin(path)
+                self._residency.lock(path, pins=True)
             self._residency.unlock(locked)
         length = min(path[-1].stop, len(ids)) if path else 0
         return max(0, length - matched)
@@ -80,13 +80,13 @@ class PagedStore:
         """Keep this session's last inserted prefix, and those inserted later, in their tier."""
         if session not in self._pinned:
             self._pinned.add(session)
-            self._residency.pin(self._tree.last_path(session))
+            self._residency.lock(self._tree.last_path(session), pins=True)
 
     def unpin(self, session: str) -> None:
         """Undo `pin`; ignores unknown sessions."""
         if session in self._pinned:
             self._pinned.remove(session)
-            self._residency.unpin(self._tree.last_path(session))
+            self._residency.unlock(self._tree.last_path(session), pins=True)
 
     def purge(self, session: str) -> int:
         """Drop the pages of the session's document alone, its pins and its name, in all tiers; the tokens dropped.

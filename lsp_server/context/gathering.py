@@ -18,8 +18,9 @@ from lsp_server.context.sources.definitions import Definitions
 from lsp_server.context.sources.recent_edits import RecentEdits
 from lsp_server.context.sources.similar import SimilarChunks
 from lsp_server.context.sources.usages import Usages
-from lsp_server.context.sources.visits import DocumentVisits, related
+from lsp_server.context.sources.visits import DocumentVisits
 from lsp_server.editing.documents import Document, Position
+from lsp_server.editing.languages import related
 from lsp_server.exclusion.verdicts import Verdicts
 from protocol.settings import ContextSource
 

@@ -7,6 +7,8 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from lsp_server.editing.languages import SCRIPTS
+
 # Repeats that can only fail are possessive: a document may have thousands of blanks or dots in a row.
 _PYTHON_FROM = re.compile(
     r"^[ \t]*+from[ \t]++([\w.]*+)[ \t]++import[ \t]++(\([^()]{1,4000}\)|[^\n(]{1,400})", re.MULTILINE
@@ -21,8 +23,6 @@ _RUST_USE = re.compile(
 )
 _NAME = re.compile(r"^(?:type\s+)?([\w$]+)(?:\s+as\s+([\w$]+))?$")
 _MAX_LINE_CHARS, _MAX_CHARS = 1_000, 64_000  # that are read
-
-SCRIPTS = frozenset({"javascript", "javascriptreact", "typescript", "typescriptreact", "vue", "svelte"})
 
 
 @dataclass(frozen=True, slots=True)

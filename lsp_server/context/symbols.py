@@ -8,13 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from lsp_server.context.identifiers import identifiers
-from lsp_server.context.imports import SCRIPTS, Import, imports_of
+from lsp_server.context.imports import Import, imports_of
 from lsp_server.context.proposals import Place
 from lsp_server.editing.file_uris import split_uri
+from lsp_server.editing.languages import language_id_of, related
 
 _MEMBER = re.compile(r"\.([^\W\d]\w{1,99})")
-# By language: a notebook's path, and many a script's, does not tell it.
-_FAMILIES = {"python": ".py", "rust": ".rs", "go": ".go", **dict.fromkeys(SCRIPTS, "script")}
 _LINES_BEFORE, _LINES_AFTER = 40, 15  # around the cursor, whose identifiers are looked up
 
 
@@ -26,7 +25,8 @@ class Symbols:
         folder: the workspace folder of the document.
         index: that folder's index file.
         path: the document's, in the folder, with `/`.
-        family: the language that its imports are of, as `_family` names it.
+        languages: the document's, as the editor calls it, and by its path, which a notebook's and many a script's does
+            not tell.
         near: the identifiers around the cursor, each with its distance in lines, the nearest first.
         members: those of them that stand behind a dot.
     """
@@ -34,14 +34,15 @@ class Symbols:
     folder: Path
     index: Path
     path: str
-    family: str
+    languages: Collection[str]
     imports: tuple[Import, ...]
     near: Mapping[str, int]
     members: Collection[str]
 
     def is_other_file(self, path: str) -> bool:
         """Whether a file of the folder is not the document, and in its language."""
-        return path != self.path and _family(path) == self.family
+        other = language_id_of(PurePosixPath(path).name)
+        return path != self.path and any(related(each, other) for each in self.languages)
 
 
 def symbols_of(place: Place, indexes: Mapping[Path, Path]) -> Symbols | None:
@@ -53,8 +54,8 @@ def symbols_of(place: Place, indexes: Mapping[Path, Path]) -> Symbols | None:
         return None
     relative = path.relative_to(folder).as_posix()
     imports = tuple(imports_of(place.head, relative, place.language_id))
-    family = _FAMILIES.get(place.language_id) or _family(relative)
-    return Symbols(folder, indexes[folder], relative, family, imports, *_near(place))
+    languages = frozenset((place.language_id, language_id_of(path.name)))
+    return Symbols(folder, indexes[folder], relative, languages, imports, *_near(place))
 
 
 def proximity(distance: int) -> float:
@@ -70,8 +71,3 @@ def _near(place: Place) -> tuple[Mapping[str, int], Collection[str]]:
         for name in reversed(identifiers(line)):
             near.setdefault(name, distance)
     return near, set(_MEMBER.findall("".join(line for _, line in (*before, *after))))
-
-
-def _family(path: str) -> str:
-    suffix = PurePosixPath(path).suffix
-    return "script" if re.fullmatch(r"\.(?:[cm]?[jt]sx?|vue|svelte)", suffix) else suffix.removesuffix("i")

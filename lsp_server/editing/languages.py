@@ -1,10 +1,26 @@
-"""The languages: ids, file names, lexers, and what begins the lines that close a block."""
+"""The languages: ids, file names, lexers, grammars, what begins the lines that close a block, and who is related."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
 
+SCRIPTS = frozenset({"javascript", "javascriptreact", "svelte", "typescript", "typescriptreact", "vue"})
+"""The languages that import as JavaScript does."""
+
+_FAMILIES = (
+    SCRIPTS,
+    frozenset({"css", "html", "less", "sass", "scss", "svelte", "vue"}),
+    frozenset({"c", "cpp", "cuda-cpp", "objective-c", "objective-cpp"}),
+    frozenset({"groovy", "java", "kotlin", "scala"}),
+    frozenset({"csharp", "fsharp", "vb"}),
+)
+# By id: the grammars of tree-sitter that the index of a workspace folder reads.
+_GRAMMARS = {
+    **{known: known for known in ("python", "javascript", "typescript", "go", "rust")},
+    "javascriptreact": "javascript",
+    "typescriptreact": "tsx",
+}
 _CLOSERS = (")", "]", "}", "</", "/>")  # of every language, since its strings may hold text of others
 _LABELS = ("case", "default", "public:", "private:", "protected:")  # of braces; many styles do not indent them
 _END_WORDS = ("end", "fi", "done", "esac")  # the same, but where a block ends with its last deeper line
@@ -45,6 +61,11 @@ class Language:
         return _CLOSERS + (() if self.ends_by_depth else _END_WORDS + self.closers)
 
 
+def related(language_id: str, other: str) -> bool:
+    """Whether text of one language helps with the other."""
+    return language_id == other or any(language_id in family and other in family for family in _FAMILIES)
+
+
 def language(language_id: str) -> Language:
     """The language with this LSP id; of an unknown one nothing is known."""
     return _by_id().get(language_id) or Language(language_id)
@@ -54,6 +75,11 @@ def language_id_of(name: str) -> str:
     """The language id for a file's name or suffix; an unknown suffix is returned itself, without its dot."""
     suffix = name[name.rfind(".") :] if "." in name else name
     return _by_file().get(name) or _by_file().get(suffix) or suffix.removeprefix(".")
+
+
+def grammar_by_file() -> dict[str, str]:
+    """The grammar of tree-sitter for each suffix of the languages that have one."""
+    return {file: _GRAMMARS[known.id] for known in _LANGUAGES if known.id in _GRAMMARS for file in known.files}
 
 
 @cache

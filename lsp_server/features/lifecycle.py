@@ -13,7 +13,7 @@ from lsp_server.server import MidfillServer
 from protocol.errors import BadSettings
 
 # The files that the index reads: `GRAMMAR_BY_SUFFIX` of `lsp_server.context.index.grammars`.
-INDEXED = "**/*.{py,pyi,js,mjs,cjs,jsx,ts,mts,cts,tsx,go,rs}"
+INDEXED = "**/*.{py,pyi,pyw,js,mjs,cjs,jsx,ts,mts,cts,tsx,go,rs}"
 # The characters that open a popup, besides words.
 _TRIGGERS = [".", "(", "[", "{", "=", ",", ":"]
 

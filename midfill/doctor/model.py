@@ -121,7 +121,7 @@ def choose_dtype(settings: Settings, device: Device, shape: ModelShape) -> str:
     return default_dtype(
         device.name,
         shape,
-        may_use_kernel=not settings.exact,
+        may_use_kernel=True,
         weights=settings.weights,
         capability=device.gpu.capability if device.gpu else None,
     )

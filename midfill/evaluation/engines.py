@@ -43,7 +43,6 @@ def engine_in_process(settings: Settings, healing: Literal["auto", "on", "off"],
             weights=settings.weights,
             context_tokens=8192,
             store_budget_bytes=0,
-            exact=settings.exact,
             fim_format=settings.fim_format,
             healing=healing,
         )

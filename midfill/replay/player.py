@@ -58,7 +58,7 @@ async def open_target(trace: Trace, settings: Settings, options: ReplayOptions) 
         with private_core_environment() as environment:
             command = [sys.executable, "-P", "-m", "midfill", "lsp"]
             given = {"model": settings.model, "strategy": settings.strategy, "maxTokens": settings.max_tokens}
-            given |= {"exact": settings.exact, "storeMb": settings.store_mb, "device": settings.device}
+            given |= {"storeMb": settings.store_mb, "device": settings.device}
             given |= {"dtype": settings.dtype, "healing": settings.healing}
             given |= {"prefixTokens": settings.prefix_tokens, "suffixTokens": settings.suffix_tokens}
             async with open_session(command, settings=given, environment=environment) as session:

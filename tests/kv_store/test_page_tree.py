@@ -1,9 +1,13 @@
 import random
+from array import array
+from functools import partial
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from kv_store import page_tree
-from kv_store.page_tree import REMEMBERED_TAILS, Page, PageTree, common_prefix_length
+from kv_store.page_tree import COMPARED_AT_ONCE, REMEMBERED_TAILS, Page, PageTree, common_prefix_length
 
 FULL = tuple(range(16))
 
@@ -109,7 +113,14 @@ def test_what_a_page_remembers_does_not_grow_with_every_client_of_its_document()
     assert tree.last_path("run 0/file.py") == path, "it is pinned"
 
 
-def test_common_prefix_length() -> None:
-    assert common_prefix_length((), (1,)) == 0
-    assert common_prefix_length((1, 2, 3), (1, 2)) == 2
-    assert common_prefix_length((1, 2, 3), (1, 5, 3)) == 1
+@given(
+    first=st.lists(st.integers(0, 2), max_size=3 * COMPARED_AT_ONCE),
+    change=st.integers(0, 3 * COMPARED_AT_ONCE),
+    cut=st.integers(0, 3 * COMPARED_AT_ONCE),
+)
+def test_common_prefix_length(first: list[int], change: int, cut: int) -> None:
+    second = first[:cut]
+    second = second[:change] + [3 for _ in second[change : change + 1]] + second[change + 1 :]
+    expected = min(change, len(second))
+    for sequence in (tuple, partial(array, "i")):
+        assert common_prefix_length(sequence(first), sequence(second)) == expected

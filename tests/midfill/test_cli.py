@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 
 from midfill.__main__ import main
 from midfill.commands import app
+from protocol.errors import BadSettings
 from protocol.settings import CORE_SETTINGS, option_name
 
 
@@ -96,3 +97,11 @@ def test_bad_input_ends_a_command_with_one_line_and_status_2(
     assert ended.value.code == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith(message.format(empty=empty, trace=trace))
+
+
+@pytest.mark.parametrize("option", ["--exact", "--no-exact"])
+def test_an_option_that_is_no_longer_one_is_refused_by_name(served: list[Any], option: str) -> None:
+    result = CliRunner().invoke(app, ["core", option])
+    assert isinstance(result.exception, BadSettings)
+    assert str(result.exception).startswith("--exact is no longer a setting: the CPU kernel gives the same bits")
+    assert served == []

@@ -14,16 +14,16 @@ def test_every_setting_that_changes_what_a_core_computes_or_keeps_counts() -> No
 
 
 def test_a_core_with_the_same_settings_does_not_differ() -> None:
-    settings = Settings(weights="int8", store_mb=7, exact=True)
+    settings = Settings(weights="int8", store_mb=7, healing="on")
     assert differences(core_settings(settings), settings) == ()
 
 
 def test_differences_are_told_in_one_line() -> None:
-    found = differences(core_settings(Settings(store_mb=7, exact=True, exit_after_s=1)), Settings(healing="on"))
+    found = differences(core_settings(Settings(store_mb=7, threads=1, exit_after_s=1)), Settings(healing="on"))
     assert describe(found, json_name) == (
-        "storeMb = 7 (requested: 0), healing = auto (requested: on), exact = true (requested: false)"
+        "threads = 1 (requested: 0), storeMb = 7 (requested: 0), healing = auto (requested: on)"
     )
-    assert describe(found[:1], option_name) == "--store-mb = 7 (requested: 0)"
+    assert describe(found[1:2], option_name) == "--store-mb = 7 (requested: 0)"
     assert [one.name for one in differences(core_settings(Settings(slots=3)), Settings(), ANSWER_SETTINGS)] == []
 
 

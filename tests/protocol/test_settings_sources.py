@@ -105,6 +105,7 @@ def test_secrets_are_not_shown() -> None:
     [
         ({"maxTokns": 3}, "unknown setting maxTokns: did you mean maxTokens?"),
         ({"zzz": None}, "unknown setting zzz: did you mean "),
+        ({"exact": True}, "exact is no longer a setting: the CPU kernel gives the same bits"),
     ],
 )
 def test_keys_of_an_editor_that_are_no_settings_are_named_and_the_others_taken(given: object, message: str) -> None:

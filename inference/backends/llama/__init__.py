@@ -1,1 +1,1 @@
-"""The decoder of the Llama family in torch: weights, forward, exact mode, CUDA graphs, quantized weights."""
+"""The decoder of the Llama family in torch: weights, forward, CUDA graphs, quantized weights."""

@@ -142,11 +142,10 @@ class Decoder:
                 f"tokens [{start}, {stop}) exceed the context of {self.context_tokens}"
             )
             assert isinstance(workspace, KVWorkspace), f"expected a KVWorkspace, not a {type(workspace).__name__}"
-            visible = self._visible(stop)
-            is_causal = start == 0 and visible == stop > 1
+            is_causal = start == 0 and stop > 1
             mask = None if is_causal or stop == start + 1 else self._causal_mask(start, stop)
             rows = slice(row, row + stop - start)
-            spans.append(Span(rows, slice(start, stop), visible, workspace, mask, is_causal))
+            spans.append(Span(rows, slice(start, stop), stop, workspace, mask, is_causal))
             row += stop - start
         return spans
 
@@ -179,15 +178,10 @@ class Decoder:
     def _normed(self, x: Tensor, weight: Tensor) -> Tensor:
         return F.rms_norm(x, (x.shape[-1],), weight, self.architecture.norm_epsilon)
 
-    def _visible(self, stop: int) -> int:
-        """Number of the workspace's tokens that attention receives when [0, stop) are written."""
-        return stop
-
     def _causal_mask(self, start: int, stop: int) -> Tensor:
-        """[tokens, visible]: hides what is after each token; on a GPU without numbers, if nothing is padded."""
-        visible = self._visible(stop)
-        if self.device.type == "cuda" and visible == stop:
+        """[tokens, visible]: hides what is after each token; on a GPU without numbers."""
+        if self.device.type == "cuda":
             return causal_lower_right(stop - start, stop)
-        positions = torch.arange(visible, device=self.device)
-        scores = torch.zeros(stop - start, visible, dtype=self._weights.embedding.dtype, device=self.device)
+        positions = torch.arange(stop, device=self.device)
+        scores = torch.zeros(stop - start, stop, dtype=self._weights.embedding.dtype, device=self.device)
         return scores.masked_fill_(positions > positions[start:stop, None], float("-inf"))

@@ -14,6 +14,8 @@ from importlib import import_module
 
 from tree_sitter import Language, Node, Parser
 
+from lsp_server.editing.languages import grammar_by_file
+
 _MOST_DEFINITIONS = 2_000  # of one file
 _MOST_MEMBERS = 24  # shown of a class
 _MOST_CHARS = 800  # of a shown definition
@@ -88,14 +90,7 @@ _GRAMMARS: Mapping[str, tuple[str, str, str, str, str, str]] = {
         "struct_item enum_item const_item static_item type_item union_item",
     ),
 }
-GRAMMAR_BY_SUFFIX: Mapping[str, str] = {
-    **dict.fromkeys((".py", ".pyi"), "python"),
-    **dict.fromkeys((".js", ".mjs", ".cjs", ".jsx"), "javascript"),
-    **dict.fromkeys((".ts", ".mts", ".cts"), "typescript"),
-    ".tsx": "tsx",
-    ".go": "go",
-    ".rs": "rust",
-}
+GRAMMAR_BY_SUFFIX: Mapping[str, str] = grammar_by_file()
 """The grammar of each suffix that the index reads."""
 
 

@@ -9,17 +9,10 @@ from typing import NamedTuple
 from lsp_server.context.cutting import SNIPPET_LINES
 from lsp_server.context.proposals import LineProposal, rank
 from lsp_server.editing.documents import Document, LineChange
+from lsp_server.editing.languages import related
 
 _MAX_VISITS = 4
 _NEAR_LINES = SNIPPET_LINES // 2
-
-_FAMILIES = (
-    frozenset({"javascript", "javascriptreact", "svelte", "typescript", "typescriptreact", "vue"}),
-    frozenset({"css", "html", "less", "sass", "scss", "svelte", "vue"}),
-    frozenset({"c", "cpp", "cuda-cpp", "objective-c", "objective-cpp"}),
-    frozenset({"groovy", "java", "kotlin", "scala"}),
-    frozenset({"csharp", "fsharp", "vb"}),
-)
 
 
 class Visit(NamedTuple):
@@ -76,8 +69,3 @@ def propose(all_visits: Iterable[DocumentVisits], uri: str, language_id: str) ->
         LineProposal(document, visit.line, rank("visits", 1.0, number))
         for number, (document, visit) in enumerate(others)
     ]
-
-
-def related(language_id: str, other: str) -> bool:
-    """Whether text of one language helps with the other."""
-    return language_id == other or any(language_id in family and other in family for family in _FAMILIES)

@@ -23,15 +23,12 @@ def options(tiny_checkpoint: Path) -> EngineOptions:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"weights": "int8", "exact": True}, "int8 weights and exact mode exclude each other"),
-        ({"weights": "fp8", "exact": True}, "fp8 weights and exact mode exclude each other"),
         ({"weights": "fp8"}, "fp8 weights need a CUDA GPU, and the model runs on cpu"),
         ({"weights": "int8", "kernel": False}, "int8 weights need the CPU kernel: the kernel is switched off"),
         (
             {"weights": "int4", "dtype": "float16"},
             r"int4 weights need the CPU kernel: the kernel does not support torch\.float16",
         ),
-        ({"weights": "int4", "exact": True}, "int4 weights and exact mode exclude each other"),
     ],
 )
 def test_impossible_weights_are_named(options: EngineOptions, changes: dict[str, object], message: str) -> None:

@@ -61,7 +61,7 @@ def test_the_situation_is_read_from_the_files(tiny_checkpoint: Path) -> None:
     assert not found.needs_own_engine
     assert not situation_of(options, checkpoint, 10**6).fits_gpu
     assert not situation_of(options, checkpoint, None).has_gpu
-    for asked in (replace(options, exact=True), replace(options, weights="int8"), replace(options, dtype="float32")):
+    for asked in (replace(options, weights="int8"), replace(options, dtype="float32")):
         assert situation_of(asked, checkpoint, None).needs_own_engine
     assert situation_of(replace(options, weights="int4"), checkpoint, None).needs_cpu
     bundled = open_checkpoint(Path(__file__).parents[3] / "inference/models/midfill-135m", BUNDLED_MODEL)

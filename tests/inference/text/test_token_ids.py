@@ -3,25 +3,13 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inference.text.token_ids import BYTES_PER_ID, COMPARED_AT_ONCE, common_prefix_length, packed, place_of_last
+from inference.text.token_ids import BYTES_PER_ID, packed, place_of_last
 
 few_ids = st.lists(st.sampled_from([0, 1, 0x0100, 0x010000, 0x0101]), max_size=12)  # whose bytes overlap
 
 
 def test_an_id_has_32_bits() -> None:
     assert len(packed([2**31 - 1]).tobytes()) == BYTES_PER_ID
-
-
-@given(
-    first=st.lists(st.integers(0, 2), max_size=3 * COMPARED_AT_ONCE),
-    change=st.integers(0, 3 * COMPARED_AT_ONCE),
-    cut=st.integers(0, 3 * COMPARED_AT_ONCE),
-)
-def test_common_prefix(first: list[int], change: int, cut: int) -> None:
-    second = first[:cut]
-    second = second[:change] + [3 for _ in second[change : change + 1]] + second[change + 1 :]
-    expected = min(change, len(second))
-    assert common_prefix_length(packed(first), packed(second)) == expected
 
 
 @given(few_ids, few_ids, few_ids.filter(bool))

@@ -15,7 +15,7 @@ SABOTAGE = {
     "above its parent": ("first.copies[1] = first.copies.pop(0)", "in a higher tier"),
     "leaked reference": ("residency.lock([first])", "is used by 1 live matches"),
     "lost reference": ("first.refs -= 1", "is used by 1 live matches"),
-    "leaked pin": ("residency.pin([first])", "paths of 0 pinned sessions"),
+    "leaked pin": ("residency.lock([first], pins=True)", "paths of 0 pinned sessions"),
     "without use": ("last.uses.clear()", "is used by no document"),
     "use of too much": ('last.uses["a"] = 100', "has 100 tokens used by a"),
     "use of the tail alone": ('last.uses["c"] = 1', "is used by c, but"),

@@ -89,7 +89,12 @@ def test_what_was_last_inserted_for_a_pinned_session_is_left_alone(monkeypatch: 
     store = make((100, MemoryStorage()))
     locked: list[int] = []
     lock = store._residency.lock
-    monkeypatch.setattr(store._residency, "lock", lambda pages: locked.append(len(pages)) or lock(pages))
+
+    def count(pages: list[Page], *, pins: bool = False) -> None:
+        locked.extend([len(pages)] * (not pins))
+        lock(pages, pins=pins)
+
+    monkeypatch.setattr(store._residency, "lock", count)
     store.pin("a")
     insert(store, 0, 48)
     locked.clear()

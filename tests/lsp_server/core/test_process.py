@@ -9,7 +9,6 @@ import os
 import signal
 import sys
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -129,13 +128,11 @@ def test_the_command_line_says_what_the_settings_say(tmp_path: Path) -> None:
     command = core_command(settings, tmp_path / "log")
     options = dict(itertools.pairwise(command))
     assert command[1:5] == ["-P", "-m", "midfill", "core"]
-    assert "--no-exact" in command
     assert options["--model"] == "some/model"
     assert (options["--device"], options["--dtype"]) == ("cuda:1", "float16")
     assert (options["--store-mb"], options["--unload-after-s"]) == ("7", "8")
     assert (options["--fim-format"], options["--healing"]) == ("mellum", "auto")
     assert options["--log-file"] == str(tmp_path / "log")
-    assert "--exact" in core_command(replace(settings, exact=True), tmp_path / "log")
 
 
 async def test_a_core_that_leaves_it_to_another_is_no_failure(folder: Path) -> None:

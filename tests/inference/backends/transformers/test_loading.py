@@ -50,8 +50,6 @@ def test_a_model_larger_than_the_gpu_is_spread_if_it_is_no_llama(
     folder = write_model(tmp_path / "model", "GPTNeoX")
     options = EngineOptions(str(folder), dtype="float32", context_tokens=64)
     simulated.total_bytes = 2**20
-    with pytest.raises(BadInput, match="exact mode is supported only for the Llama family on one device"):
-        load_engine(replace(options, exact=True))
     with pytest.raises(BadInput, match="int8 weights are supported only for the Llama family on one device"):
         load_engine(replace(options, weights="int8"))
     devices: list[torch.device | None] = []

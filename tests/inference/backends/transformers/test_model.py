@@ -107,7 +107,6 @@ def test_dry_engine_needs_the_same_prompt(checkpoint: Path) -> None:
 
 def test_what_only_our_decoder_has_is_refused(checkpoint: Path) -> None:
     for options, what in (
-        ({"exact": True}, "exact mode is"),
         ({"weights": "int8"}, "int8 weights are"),
         ({"weights": "fp8"}, "fp8 weights are"),
     ):

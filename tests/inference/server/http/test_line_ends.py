@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 from starlette.testclient import TestClient
 
+from inference.engine.request import Request
 from inference.scheduling.scheduler import Scheduler
 from inference.server.http.line_ends import inward, line_end_of, outward
 from protocol.messages import Alternative, Completion, CompletionRequest, TokenLogprob, Usage
@@ -75,13 +76,12 @@ def answered(monkeypatch: pytest.MonkeyPatch) -> list[CompletionRequest]:
     """What the scheduler is asked for; it answers with ANSWER, which grows."""
     requests: list[CompletionRequest] = []
 
-    def submit(_: Scheduler, request: CompletionRequest, on_done: Any, *_rest: Any, **named: Any) -> int:
-        requests.append(request)
-        if named["on_text"] is not None:
-            for length in range(1, len(SAID)):
-                named["on_text"](SAID[:length])
-        on_done(replace(ANSWER, alternatives=ANSWER.alternatives[: request.alternatives]))
-        return len(requests)
+    def submit(_: Scheduler, request: Request) -> None:
+        requests.append(request.spec)
+        for length in range(1, len(SAID)) if request.grows else ():
+            request.report_text(SAID[:length])
+        request.outcome = replace(ANSWER, alternatives=ANSWER.alternatives[: request.spec.alternatives])
+        request.changed(request)
 
     monkeypatch.setattr(Scheduler, "submit", submit)
     return requests
