@@ -106,21 +106,19 @@ async def _play(
         suggestions.append(answer.suggestion)
         remarks += [f"step {options.start + number}: {answer.suggestion!r} {what}" for what in answer.faults]
         faults.update(answer.faults)
-        records.append(_record(options.start + number, step, answer, target, tokenizer))
+        records.append(_record(options.start + number, step, answer, tokenizer))
     savings = None if options.mode == "dry" else savings_of(played, suggestions)
-    tiers = tuple(target.store_bytes())
     return StrategyResult(
-        settings.strategy, tuple(records), tuple(errors), savings, tiers, dict(faults), tuple(remarks), tell_move
+        settings.strategy, tuple(records), tuple(errors), savings, dict(faults), tuple(remarks), tell_move
     )
 
 
-def _record(number: int, step: Step, answer: StepResult, target: Target, tokenizer: TextTokenizer) -> Record:
+def _record(number: int, step: Step, answer: StepResult, tokenizer: TextTokenizer) -> Record:
     """What a step cost."""
     usage = answer.usage or _NOTHING
     inserted = sum(map(tokenizer.count_tokens, step.inserted))
     return Record(
         step=number,
-        kind=step.kind,
         single_cursor=step.single_cursor,
         inserted_tokens=inserted,
         prompt_tokens=usage.prompt_tokens,
@@ -129,5 +127,4 @@ def _record(number: int, step: Step, answer: StepResult, target: Target, tokeniz
         milliseconds=answer.milliseconds,
         heat=heat(usage, inserted),
         suggestion=answer.suggestion,
-        store_bytes=tuple(target.store_bytes().values()),
     )

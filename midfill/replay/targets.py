@@ -48,10 +48,6 @@ class Target(Protocol):
         """The last request for a suggestion to the core and its completion; None if there was none."""
         ...
 
-    def store_bytes(self) -> dict[str, int]:
-        """The store's bytes by tier, if the target knows them."""
-        ...
-
 
 class EngineTarget:
     """The language server's documents and suggester on an engine in this process, without protocols."""
@@ -90,9 +86,6 @@ class EngineTarget:
     async def last_exchange(self) -> tuple[CompletionRequest, Completion] | None:
         return self._document.last_exchange
 
-    def store_bytes(self) -> dict[str, int]:
-        return {tier.name: tier.used_bytes for tier in self.core.engine.stats().tiers}
-
 
 class SessionTarget:
     """A real language server over stdio, and its core; checks after every step that its text is the trace's."""
@@ -122,6 +115,3 @@ class SessionTarget:
 
     async def last_exchange(self) -> tuple[CompletionRequest, Completion] | None:
         return await self._session.last_exchange(URI)
-
-    def store_bytes(self) -> dict[str, int]:
-        return {}
