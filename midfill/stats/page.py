@@ -42,7 +42,8 @@ p { color: var(--quiet); margin: .2rem 0; font-size: .875rem; }
 .bars { display: flex; align-items: flex-end; height: 200px; margin-top: .5rem; border-bottom: 1px solid var(--line); }
 .bars div { flex: 1; display: flex; flex-direction: column-reverse; margin-inline: min(3px, .1vw); }
 .ends { display: flex; justify-content: space-between; }
-.key { padding: 0 .5em; border-radius: 3px; margin: 0 .4em 0 1em; }
+.key { white-space: nowrap; margin-right: .8em; }
+.key i { padding: 0 .5em; border-radius: 3px; margin-right: .4em; }
 .table { overflow-x: auto; margin-top: 2rem; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; width: 100%; font-size: .9rem; }
 th, td { padding: .35rem .6rem; text-align: right; border-bottom: 1px solid var(--line); white-space: nowrap; }
@@ -106,7 +107,7 @@ def _bars(title: str, explanation: str, days: Mapping[str, Statistics], series: 
     first = min(date.fromisoformat(min(days)), last - timedelta(days=_DAYS - 1))
     counts = {day: [value(statistics) for _, _, value in series] for day, statistics in days.items()}
     most = max(map(sum, counts.values())) or 1
-    keys = "".join(f'<i class="key" style="background:{colour}"></i>{name}' for name, colour, _ in series)
+    keys = "".join(f'<span class="key"><i style="background:{colour}"></i>{name}</span> ' for name, colour, _ in series)
     bars = []
     for number in range((last - first).days + 1):
         day = (first + timedelta(days=number)).isoformat()
