@@ -87,6 +87,11 @@ def test_a_small_installation_has_no_engine(small: Path, tmp_path: Path) -> None
     assert done.returncode == 2
 
 
+def test_a_small_installation_is_small(small: Path) -> None:
+    files = [path for path in small.parent.rglob("*") if path.is_file() and path.suffix != ".pyc"]
+    assert sum(path.stat().st_size for path in files) < 40e6
+
+
 def test_a_full_installation_completes_code(full: Path, tmp_path: Path) -> None:
     where = run([full / "python", "-c", "import midfill, torch; print(midfill.__file__)"], tmp_path)
     assert where.stdout.startswith(str(full.parent))
