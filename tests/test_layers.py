@@ -69,7 +69,6 @@ ROOMS: dict[str, list[set[str]]] = {
             "midfill.output_files",
             "midfill.headless",
             "midfill.installation",
-            "midfill.samples",
         },
         {"midfill.core_to_ask"},
         {
