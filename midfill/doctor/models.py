@@ -1,25 +1,161 @@
-"""Lists the models on this machine, and says of each whether midfill can run it here."""
+"""Checks the configured model, and those of this machine, by the plan that the core loads them by; without torch."""
 
 from __future__ import annotations
 
 import os
+import platform
+import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import psutil
 
-from inference.checkpoints.checkpoint import open_checkpoint
+from inference.checkpoints.checkpoint import Checkpoint, find_local_checkpoint, open_checkpoint
 from inference.checkpoints.local_models.description import LocalModel
 from inference.checkpoints.local_models.known import KNOWN_MODELS, KnownModel
 from inference.checkpoints.local_models.search import search
+from inference.engine.speed_test import Speed
 from inference.loading.gpus import Gpu, find_llama_server
-from inference.loading.speed_record import is_fast, recommended
+from inference.loading.memory_plan import MemoryPlan
+from inference.loading.options import engine_options
+from inference.loading.placement import LoadPlan, Machine, plan_load
+from inference.loading.speed_record import SpeedRecord, is_fast, recommended
 from midfill.doctor.findings import Section
-from midfill.doctor.model import Device, choose_device, choose_dtype, choose_runner, measured, memory_of
+from midfill.installation import version_of
 from protocol.errors import MidfillError
+from protocol.rendezvous import cache_folder, resolve_model
 from protocol.settings import BUNDLED_MODEL, Settings
 from protocol.sizes import megabytes
+
+_DEVICES = re.compile(r"auto|cpu|mps|cuda(:\d+)?")
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """The device that torch would use, and its problem if any; on CUDA, its GPU."""
+
+    name: str
+    problem: str = ""
+    gpu: Gpu | None = None
+
+    def machine(self, llama_server: str) -> Machine:
+        gpu = self.gpu
+        return Machine(self.name, gpu.free_bytes, gpu.capability, llama_server) if gpu else Machine(self.name)
+
+
+def model(settings: Settings, gpus: tuple[Gpu, ...]) -> Section:
+    """The model, its device, and its memory."""
+    device = choose_device(settings, gpus)
+    facts = [("model", settings.model)]
+    problems = [device.problem] if device.problem else []
+    name = device.name
+    try:
+        checkpoint = find_local_checkpoint(settings.model)
+        if checkpoint is None:
+            facts.append(("files", "not in the local cache, or incomplete: midfill downloads it on first use"))
+            problems += _no_download(settings.model)
+        else:
+            facts += _describe(checkpoint, settings)
+            machine = device.machine(find_llama_server() if device.gpu else "")
+            plan = plan_load(engine_options(settings), checkpoint, machine)
+            name = plan.device
+            facts.append(("runs on", str(plan.placement)))
+            if plan.placement.runner in ("CPU", "GPU"):
+                facts += [("dtype", plan.dtype), ("memory", _show_plan(plan.memory))]
+                problems += _too_large(plan)
+    except MidfillError as error:
+        problems.append(str(error))
+    facts += [("device", name), *_speed(settings)]
+    return Section("model", tuple(facts), tuple(problems))
+
+
+def choose_device(settings: Settings, gpus: tuple[Gpu, ...]) -> Device:
+    """The device that the core will choose, from the build of torch and the GPUs that the driver lists."""
+    name = settings.device
+    if not _DEVICES.fullmatch(name):
+        return Device(name, f"unknown device {name!r}: choose --device auto, cpu, cuda, cuda:N or mps")
+    if name == "mps" and (platform.system(), platform.machine()) != ("Darwin", "arm64"):
+        return Device(
+            name, "the device mps needs Apple silicon, which this machine does not have: choose --device auto"
+        )
+    can_cuda = bool(gpus) and (version_of("torch") or "").partition("+")[2] != "cpu"
+    if name == "auto":
+        name = "cuda" if can_cuda else "cpu"
+    if not name.startswith("cuda"):
+        return Device(name)
+    if not can_cuda:
+        why = "there is no GPU" if not gpus else f"torch is a build without CUDA ({version_of('torch')})"
+        remedy = "choose --device cpu, or install a torch with CUDA"
+        return Device(name, f"the device {name} cannot be used, since {why}: {remedy}")
+    number = int(name.partition(":")[2] or 0)
+    if number >= len(gpus):
+        return Device(name, f"there is no device {name}: the last GPU is cuda:{len(gpus) - 1}")
+    return Device(name, gpu=gpus[number])
+
+
+def _speed(settings: Settings) -> list[tuple[str, str]]:
+    """The model's speed as a core has measured it on this machine, and which of our own models suits it."""
+    speed = measured(settings)
+    facts = [("speed", str(speed) if speed else "not measured yet: a core measures it while it is idle")]
+    bundled = measured(replace(settings, model=BUNDLED_MODEL))
+    if bundled is not None:
+        facts.append(("recommended", f"{recommended(bundled)} ({BUNDLED_MODEL}: {bundled})"))
+    return facts
+
+
+def measured(settings: Settings) -> Speed | None:
+    """The speed of the settings' model as a core has measured it on this machine; None if none has."""
+    return SpeedRecord(cache_folder(), replace(engine_options(settings), model=resolve_model(settings.model))).read()
+
+
+def _no_download(model: str) -> list[str]:
+    """The problem of a model that must be downloaded while the hub's library is offline."""
+    from huggingface_hub.constants import HF_HUB_OFFLINE
+
+    if not HF_HUB_OFFLINE:
+        return []
+    return [
+        (
+            f"{model} is not in the local cache, and HF_HUB_OFFLINE forbids the download: unset it once, or "
+            "choose a local model (a folder, or `bundled`)"
+        )
+    ]
+
+
+def _describe(checkpoint: Checkpoint, settings: Settings) -> list[tuple[str, str]]:
+    weights = checkpoint.weights()
+    fim = checkpoint.tokenizer(settings.fim_format).format
+    context = min(settings.context_tokens, checkpoint.architecture.max_positions)
+    dtypes = sorted({tensor.type_name for file in weights for tensor in file.tensors.values()})
+    split = "fragments suffice" if fim.fragments_suffice else "token healing by default"
+    return [
+        ("files", str(checkpoint.path)),
+        ("weights", f"{megabytes(sum(file.size for file in weights))} in {', '.join(dtypes)}"),
+        ("architecture", f"{checkpoint.architecture.model_type}, {checkpoint.architecture.layers} layers"),
+        ("FIM format", f"{fim.name}, {split}"),
+        ("context", f"{context} tokens, of {checkpoint.architecture.max_positions} that the model supports"),
+    ]
+
+
+def _show_plan(plan: MemoryPlan) -> str:
+    workspaces = f"{plan.kept} x {megabytes(plan.workspace + plan.graphs)} for workspaces"
+    if plan.kept < plan.slots:
+        workspaces += f" ({plan.slots} while as many requests are at work)"
+    parts = f"{megabytes(plan.weights)} for weights, {workspaces}, {megabytes(plan.forwards)} for forwards"
+    total = f"up to {megabytes(plan.in_use)} in all, and about 250 MB for torch"
+    return f"{parts}, up to {megabytes(plan.store)} for resident KV: {total}; {megabytes(plan.free)} are free"
+
+
+def _too_large(plan: LoadPlan) -> list[str]:
+    """The problem of a model that does not fit."""
+    memory, remedy = plan.memory, "close other programs, choose a smaller model, or set --weights int8 or int4"
+    if memory.fits:
+        return []
+    if plan.demand.on_gpu:
+        remedy = "choose a smaller model or context, --weights int8, or --device cpu"
+    needed = f"about {megabytes(memory.least)} of {plan.device}'s memory in {plan.dtype}"
+    return [f"the model needs {needed}, and {megabytes(memory.usable)} are free for it: {remedy}"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +213,8 @@ def choices(settings: Settings, gpus: tuple[Gpu, ...]) -> list[Choice]:
 
 def _to_download(known: KnownModel, device: Device) -> Choice:
     model = LocalModel(known.name, "Hugging Face hub", Path(), size=known.size, fim=known.fim)
-    return Choice(model, known.size, _lack(known.size, device), here=False, licence=known.licence)
+    free = device.gpu.free_bytes if device.gpu else psutil.virtual_memory().available
+    return Choice(model, known.size, _lack(known.size, free, device.name), here=False, licence=known.licence)
 
 
 def _with_speeds(found: list[Choice], settings: Settings) -> list[Choice]:
@@ -106,31 +243,29 @@ def _line(choice: Choice) -> str:
 def _choice(model: LocalModel, settings: Settings, device: Device, llama_server: str) -> Choice:
     if model.problem:
         return Choice(model, 0, model.problem)
-    needed, device = _needed(model, settings, device, llama_server)
+    needed, lack = _needed(model, settings, device, llama_server)
     if not model.fim:
-        return Choice(model, needed, "its tokenizer has no fill-in-the-middle markers that midfill knows")
-    return Choice(model, needed, _lack(needed, device))
+        lack = "its tokenizer has no fill-in-the-middle markers that midfill knows"
+    return Choice(model, needed, lack)
 
 
-def _lack(needed: int, device: Device) -> str:
-    """The problem of a model that needs more memory than is free; empty if it fits."""
-    free = device.gpu.free_bytes if device.gpu else psutil.virtual_memory().available
-    if needed <= free:
-        return ""
-    return f"it needs about {megabytes(needed)} of {device.name}'s memory, and {megabytes(free)} are free"
-
-
-def _needed(model: LocalModel, settings: Settings, device: Device, llama_server: str) -> tuple[int, Device]:
-    """About the bytes with one workspace and nothing resident, as the core plans them, and on which device.
+def _needed(model: LocalModel, settings: Settings, device: Device, llama_server: str) -> tuple[int, str]:
+    """About the bytes with one workspace and nothing resident, as the core plans them, and what is wrong with them.
 
     0 if they are unknown, as in llama-server, or if the model is spread over all devices.
     """
     try:
         checkpoint = open_checkpoint(model.path, model.name)
-        device, placement = choose_runner(settings, checkpoint, device, llama_server)
-        if placement is not None and placement.runner in ("llama-server", "all devices"):
-            return 0, device
-        dtype = choose_dtype(settings, device, checkpoint.architecture)
-        return memory_of(checkpoint, settings, dtype, device).least, device
-    except (MidfillError, OSError):  # a file that is being written
-        return 0, device
+        plan = plan_load(engine_options(settings), checkpoint, device.machine(llama_server))
+    except (MidfillError, OSError) as error:  # also a file that is being written
+        return 0, str(error)
+    if plan.placement.runner in ("llama-server", "all devices"):
+        return 0, ""
+    return plan.memory.least, "" if plan.memory.fits else _lack(plan.memory.least, plan.memory.usable, plan.device)
+
+
+def _lack(needed: int, free: int, device: str) -> str:
+    """The problem of a model that needs more memory than is free; empty if it fits."""
+    if needed <= free:
+        return ""
+    return f"it needs about {megabytes(needed)} of {device}'s memory, and {megabytes(free)} are free"
