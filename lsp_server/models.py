@@ -18,7 +18,7 @@ from pygls.exceptions import JsonRpcException
 from pygls.progress import Progress
 
 from protocol.errors import MidfillError
-from protocol.settings import Settings, option_name
+from protocol.settings import Settings, command_options
 from protocol.sizes import megabytes
 
 logger = logging.getLogger(__name__)
@@ -29,8 +29,7 @@ _ASKED_WITH = ("device", "dtype", "weights", "context_tokens")
 
 async def models_of_this_machine(settings: Settings, patience_s: float = _PATIENCE_S) -> list[dict[str, Any]]:
     """What `midfill models --json` prints; MidfillError, with the reason, if it fails or takes too long."""
-    options = [part for name in _ASKED_WITH for part in (option_name(name), str(getattr(settings, name)))]
-    process = await _start("--json", *options)
+    process = await _start("--json", *command_options(settings, _ASKED_WITH))
     try:
         async with asyncio.timeout(patience_s):
             output, errors = await process.communicate()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import KW_ONLY, dataclass, field, fields
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
@@ -248,6 +248,16 @@ def variable_name(name: str) -> str:
 def option_name(name: str) -> str:
     """The command line option of a setting: `--max-tokens`."""
     return "--" + name.replace("_", "-")
+
+
+def command_options(settings: Settings, names: Iterable[str]) -> list[str]:
+    """The command line options that say what these settings are."""
+    options: list[str] = []
+    for name in names:
+        value = getattr(settings, name)
+        switch = isinstance(value, bool)
+        options += [option_name(name if value else f"no_{name}")] if switch else [option_name(name), str(value)]
+    return options
 
 
 def json_name(name: str) -> str:

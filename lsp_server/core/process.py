@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import logging
 import os
 import subprocess
@@ -20,7 +19,7 @@ from lsp_server.core.os_process import CoreProcess
 from protocol.errors import AlreadyServed, BadInput, CoreBlocked, CoreSilent, CoreUnavailable
 from protocol.messages import PROTOCOL_VERSION
 from protocol.rendezvous import CoreAddress, is_held, read_address
-from protocol.settings import CORE_SETTINGS, Settings, option_name, variable_name
+from protocol.settings import CORE_SETTINGS, Settings, command_options, variable_name
 
 logger = logging.getLogger(__name__)
 
@@ -34,7 +33,7 @@ def core_command(settings: Settings, log_file: Path) -> list[str]:
     """The command line that starts a core with these settings."""
     return [
         *(sys.executable, "-P", "-m", "midfill", "core", "--replaceable", "--log-file", str(log_file)),
-        *itertools.chain.from_iterable(_option(name, getattr(settings, name)) for name in CORE_SETTINGS),
+        *command_options(settings, CORE_SETTINGS),
     ]
 
 
@@ -46,12 +45,6 @@ def core_environment(settings: Settings) -> dict[str, str]:
 def starting_lock(file: Path) -> filelock.BaseFileLock:
     """The lock of whoever starts a core for this address file; the core itself holds `.lock`."""
     return filelock.FileLock(file.with_suffix(".starting"), mode=0o600)
-
-
-def _option(name: str, value: object) -> Sequence[str]:
-    if isinstance(value, bool):
-        return [option_name(name if value else f"no_{name}")]
-    return option_name(name), str(value)
 
 
 class LocalCore:
