@@ -10,7 +10,6 @@ import sys
 from importlib.util import find_spec
 from io import TextIOWrapper
 from pathlib import Path
-from typing import NoReturn
 
 PACKAGES = ("inference", "kv_store", "lsp_server", "protocol")
 _HOME = Path(__file__).resolve().parents[1]
@@ -34,34 +33,23 @@ def main() -> None:
     """Run the command line; a foreign package, a MidfillError or the lack of the engine ends it with one line."""
     problem = foreign_package()
     if problem is not None:
-        _end(problem, 2)
-    from protocol.errors import BadInput, MidfillError  # which are ours by now
+        print(f"midfill: {problem}", file=sys.stderr)  # noqa: T201  # for the user
+        sys.exit(2)
+    from protocol.installation import run_program  # which is ours by now
 
     if isinstance(sys.stdout, TextIOWrapper):
         # Files and models have characters that a terminal's encoding may lack.
         sys.stdout.reconfigure(errors="replace")
-    try:
-        if sys.argv[1:] == ["lsp"]:
-            _serve_editor()
-        else:
-            from midfill.commands import app
-
-            app(prog_name="midfill")
-    except MidfillError as error:
-        _end(str(error), error.exit_status)
-    except ModuleNotFoundError as error:
-        from midfill.installation import REMEDY, is_of_engine
-
-        if error.name is None or not is_of_engine(error.name):
-            raise
-        command = " ".join(sys.argv[1:2])
-        # With the status of bad input, since the same command would fail again.
-        _end(f"`midfill {command}` needs the engine ({error}): {REMEDY}", BadInput.exit_status)
+    run_program(_run, " ".join(["midfill", *sys.argv[1:2]]))
 
 
-def _end(message: str, status: int) -> NoReturn:
-    print(f"midfill: {message}", file=sys.stderr)  # noqa: T201  # for the user
-    sys.exit(status)
+def _run() -> None:
+    if sys.argv[1:] == ["lsp"]:
+        _serve_editor()
+    else:
+        from midfill.commands import app
+
+        app(prog_name="midfill")
 
 
 def _serve_editor() -> None:

@@ -250,20 +250,15 @@ def option_name(name: str) -> str:
     return "--" + name.replace("_", "-")
 
 
-def command_options(settings: Settings, names: Iterable[str]) -> list[str]:
-    """The command line options that say what these settings are."""
-    options: list[str] = []
-    for name in names:
-        value = getattr(settings, name)
-        switch = isinstance(value, bool)
-        options += [option_name(name if value else f"no_{name}")] if switch else [option_name(name), str(value)]
-    return options
-
-
 def json_name(name: str) -> str:
     """The key of a setting in an editor's JSON: `maxTokens`."""
     head, *rest = name.split("_")
     return head + "".join(part.capitalize() for part in rest)
+
+
+def chosen_settings(settings: CoreSettings, names: Iterable[str]) -> dict[str, object]:
+    """These settings as an editor's JSON object says them."""
+    return {json_name(name): getattr(settings, name) for name in names}
 
 
 def settings_table(*, advanced: bool = False) -> str:

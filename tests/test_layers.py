@@ -68,7 +68,6 @@ ROOMS: dict[str, list[set[str]]] = {
             "midfill.takes_options",
             "midfill.output_files",
             "midfill.headless",
-            "midfill.installation",
         },
         {"midfill.core_to_ask"},
         {

@@ -14,8 +14,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from midfill.installation import ENGINE, missing
 from protocol.errors import BadSettings
+from protocol.installation import ENGINE, missing
 from protocol.settings import Settings
 
 if TYPE_CHECKING:

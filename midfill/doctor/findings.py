@@ -17,8 +17,8 @@ import psutil
 from inference.backends.cpu.threads import usable_threads
 from inference.loading.gpus import Gpu
 from lsp_server.usage.database import statistics_file
-from midfill.installation import ENGINE, REMEDY, missing, version_of
 from protocol.errors import BadInput, BadSettings
+from protocol.installation import ENGINE, REMEDY, missing, version_of
 from protocol.rendezvous import cache_folder, runtime_folder
 from protocol.settings import SETTINGS, Settings, json_name, option_name, variable_name
 from protocol.settings_sources import read_environment

@@ -24,7 +24,7 @@ from midfill.replay.verifier import Verifier
 from protocol.errors import MidfillError
 from protocol.heat import heat
 from protocol.messages import Usage
-from protocol.settings import Settings, json_name
+from protocol.settings import Settings, chosen_settings
 
 OnStep = Callable[[str, int], None]
 
@@ -85,7 +85,7 @@ async def open_server(
     `hear` is called with each status until then.
     """
     command = [sys.executable, "-P", "-m", "midfill", "lsp"]
-    given = {json_name(name): getattr(settings, name) for name in _SERVER_SETTINGS}
+    given = chosen_settings(settings, _SERVER_SETTINGS)
     core: AbstractContextManager[dict[str, str]] = nullcontext({}) if shared else private_core_environment()
     with core as environment:
         async with open_session(command, settings=given, environment=environment) as session:

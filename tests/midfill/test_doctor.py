@@ -13,11 +13,12 @@ import psutil
 import pytest
 from typer.testing import CliRunner
 
+from inference.loading.choices import choose_device
 from inference.loading.gpus import Gpu, find_gpus
 from midfill.commands import app
 from midfill.doctor.core import cores
 from midfill.doctor.findings import Section, as_json, cpu_features, folders, settings_in_force
-from midfill.doctor.models import choose_device, model
+from midfill.doctor.models import model
 from protocol.messages import PROTOCOL_VERSION
 from protocol.rendezvous import CoreAddress, address_file, hold, read_or_make_token, write_address
 from protocol.settings import Settings
@@ -27,14 +28,14 @@ GPU = Gpu("Some GPU", 24 * 2**30, 20 * 2**30, (8, 6))
 
 
 def test_the_doctor_says_that_llama_server_runs_a_quantized_file(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("midfill.doctor.models.version_of", lambda _: "2.13.0")
+    monkeypatch.setattr("inference.loading.choices.version_of", lambda _: "2.13.0")
     monkeypatch.setattr("midfill.doctor.models.find_llama_server", lambda: "/usr/bin/llama-server")
     monkeypatch.setattr("inference.loading.placement.SMALL_BYTES", 2**20)
     facts = dict(model(Settings(), (GPU,)).facts)
     assert facts["runs on"] == "llama-server: /usr/bin/llama-server keeps the file's weights quantized on the GPU"
     assert "memory" not in facts
     monkeypatch.undo()
-    monkeypatch.setattr("midfill.doctor.models.version_of", lambda _: "2.13.0")
+    monkeypatch.setattr("inference.loading.choices.version_of", lambda _: "2.13.0")
     assert dict(model(Settings(), (GPU,)).facts)["device"] in ("cpu", "cuda")  # by the kernel, for one as small
     assert dict(model(Settings(device="cuda"), (GPU,)).facts)["runs on"] == "GPU: the setting device is cuda"
 
@@ -138,7 +139,7 @@ def test_device(
     name: str,
     problem: str,
 ) -> None:
-    monkeypatch.setattr("midfill.doctor.models.version_of", lambda _: build)
+    monkeypatch.setattr("inference.loading.choices.version_of", lambda _: build)
     monkeypatch.setattr("platform.system", lambda: "Linux")
     device = choose_device(settings, gpus)
     assert device.name == name
@@ -192,7 +193,7 @@ def test_the_plan_of_memory_has_a_total(tiny_model: str, monkeypatch: pytest.Mon
 
 
 def test_memory_is_planned_for_the_device(tiny_model: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("midfill.doctor.models.version_of", lambda _: "2.13.0")
+    monkeypatch.setattr("inference.loading.choices.version_of", lambda _: "2.13.0")
     facts = dict(model(Settings(model=tiny_model), (GPU,)).facts)
     assert facts["dtype"] == "bfloat16"
     assert facts["memory"].endswith("21.5 GB are free")
