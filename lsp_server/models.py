@@ -1,4 +1,4 @@
-"""Lists the models on this machine and downloads others, for an editor, by `midfill models` in a process of its own.
+"""Lists the models on this machine and downloads others, for an editor, by `inference.loading` in its own process.
 
 The language server loads no library that reads or fetches models.
 """
@@ -18,7 +18,7 @@ from pygls.exceptions import JsonRpcException
 from pygls.progress import Progress
 
 from protocol.errors import MidfillError
-from protocol.settings import Settings, option_name
+from protocol.settings import Settings, chosen_settings
 from protocol.sizes import megabytes
 
 logger = logging.getLogger(__name__)
@@ -29,8 +29,7 @@ _ASKED_WITH = ("device", "dtype", "weights", "context_tokens")
 
 async def models_of_this_machine(settings: Settings, patience_s: float = _PATIENCE_S) -> list[dict[str, Any]]:
     """What `midfill models --json` prints; MidfillError, with the reason, if it fails or takes too long."""
-    options = [part for name in _ASKED_WITH for part in (option_name(name), str(getattr(settings, name)))]
-    process = await _start("--json", *options)
+    process = await _start("list", json.dumps(chosen_settings(settings, _ASKED_WITH)))
     try:
         async with asyncio.timeout(patience_s):
             output, errors = await process.communicate()
@@ -54,7 +53,7 @@ async def download_model(name: str, progress: Progress | None) -> dict[str, Any]
     Returns `{"path"}`, `{"choices": [{"name", "sizeBytes"}]}` for a repository with several quantizations, none of
     which was named, or `{"cancelled": true}`: what has arrived is kept. MidfillError, with the reason, if it fails.
     """
-    process = await _start("download", "--json", "--", name)
+    process = await _start("download", name)
     assert process.stdout is not None
     assert process.stderr is not None
     errors = asyncio.create_task(process.stderr.read())
@@ -79,7 +78,7 @@ async def download_model(name: str, progress: Progress | None) -> dict[str, Any]
 
 async def _start(*options: str) -> asyncio.subprocess.Process:
     return await asyncio.create_subprocess_exec(
-        *(sys.executable, "-P", "-m", "midfill", "models", *options),  # -P: not the user's project's modules
+        *(sys.executable, "-P", "-m", "inference.loading", *options),  # -P: not the user's project's modules
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,

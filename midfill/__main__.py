@@ -8,9 +8,8 @@ from __future__ import annotations
 import os
 import sys
 from io import TextIOWrapper
-from typing import NoReturn
 
-from protocol.errors import BadInput, MidfillError
+from protocol.installation import run_program
 
 
 def main() -> None:
@@ -18,28 +17,16 @@ def main() -> None:
     if isinstance(sys.stdout, TextIOWrapper):
         # Files and models have characters that a terminal's encoding may lack.
         sys.stdout.reconfigure(errors="replace")
-    try:
-        if sys.argv[1:] == ["lsp"]:
-            _serve_editor()
-        else:
-            from midfill.commands import app
-
-            app(prog_name="midfill")
-    except MidfillError as error:
-        _end(str(error), error.exit_status)
-    except ModuleNotFoundError as error:
-        from midfill.installation import REMEDY, is_of_engine
-
-        if error.name is None or not is_of_engine(error.name):
-            raise
-        command = " ".join(sys.argv[1:2])
-        # With the status of bad input, since the same command would fail again.
-        _end(f"`midfill {command}` needs the engine ({error}): {REMEDY}", BadInput.exit_status)
+    run_program(_run, " ".join(["midfill", *sys.argv[1:2]]))
 
 
-def _end(message: str, status: int) -> NoReturn:
-    print(f"midfill: {message}", file=sys.stderr)  # noqa: T201  # for the user
-    sys.exit(status)
+def _run() -> None:
+    if sys.argv[1:] == ["lsp"]:
+        _serve_editor()
+    else:
+        from midfill.commands import app
+
+        app(prog_name="midfill")
 
 
 def _serve_editor() -> None:

@@ -28,8 +28,8 @@ def models_command(
     """
     if context.invoked_subcommand is not None:
         return
+    from inference.loading.choices import choices
     from inference.loading.gpus import find_gpus
-    from midfill.doctor.models import choices
 
     found = choices(settings, find_gpus())
     if as_json:
@@ -55,15 +55,10 @@ def download_command(
     """
     from inference.checkpoints.hub import WANTED_FILES
     from inference.checkpoints.hub_download import download, look_up
-    from inference.checkpoints.hub_names import SeveralQuantizations
+    from inference.loading.choices import download_telling
 
     if as_json:
-        try:
-            path = download(name, lambda done, total: _tell({"done": done, "total": total}), WANTED_FILES)
-        except SeveralQuantizations as several:
-            _tell({"choices": [{"name": choice, "sizeBytes": size} for choice, size in several.sizes.items()]})
-        else:
-            _tell({"path": str(path)})
+        download_telling(name, lambda line: typer.echo(json.dumps(line, ensure_ascii=False)))
         return
     try:
         found = look_up(name, WANTED_FILES)
@@ -75,10 +70,6 @@ def download_command(
         typer.echo(f"midfill: stopped; `midfill models download {name}` goes on from there", err=True)
         raise typer.Exit(_CANCELLED) from None
     typer.echo(path)
-
-
-def _tell(line: dict[str, object]) -> None:
-    typer.echo(json.dumps(line, ensure_ascii=False))
 
 
 def _bar() -> Progress:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import KW_ONLY, dataclass, field, fields
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
@@ -248,6 +248,11 @@ def json_name(name: str) -> str:
     """The key of a setting in an editor's JSON: `maxTokens`."""
     head, *rest = name.split("_")
     return head + "".join(part.capitalize() for part in rest)
+
+
+def chosen_settings(settings: CoreSettings, names: Iterable[str]) -> dict[str, object]:
+    """These settings as an editor's JSON object says them."""
+    return {json_name(name): getattr(settings, name) for name in names}
 
 
 def settings_table(*, advanced: bool = False) -> str:

@@ -7,6 +7,7 @@ The last of these that sets a value wins: its default, the `MIDFILL_*` variable,
 from __future__ import annotations
 
 import difflib
+import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -87,6 +88,17 @@ def with_json(base: Settings, given: object) -> tuple[Settings, tuple[BadSetting
     known = {name: value for name, value in named.items() if name in SETTINGS}
     unknown = tuple(BadSettings(_unknown(name, json_name)) for name in named if name not in known)
     return _overlay(base, known, _typed, json_name), unknown
+
+
+def with_json_text(base: Settings, text: str) -> Settings:
+    """`base` overridden by a JSON object as text, which one program of midfill gives another; BadSettings if bad."""
+    try:
+        settings, unknown = with_json(base, json.loads(text))
+    except ValueError as error:
+        raise BadSettings(f"the settings are not JSON ({error}): {text[:100]!r}") from error
+    if unknown:
+        raise unknown[0]
+    return settings
 
 
 def is_for_us(given: object) -> bool:

@@ -68,8 +68,6 @@ ROOMS: dict[str, list[set[str]]] = {
             "midfill.takes_options",
             "midfill.output_files",
             "midfill.headless",
-            "midfill.installation",
-            "midfill.samples",
         },
         {"midfill.core_to_ask"},
         {

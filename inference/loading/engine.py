@@ -20,10 +20,9 @@ from inference.checkpoints.folder import quantization_method, unread
 from inference.checkpoints.hub import ReportProgress
 from inference.engine.engine import Engine, Policy
 from inference.engine.interface import DeviceHooks, EngineInfo
-from inference.loading.default_dtype import default_dtype
-from inference.loading.memory_plan import MOST_STORE, MemoryDemand, MemoryPlan, plan_memory
+from inference.loading.memory_plan import MOST_STORE, MemoryPlan, plan_memory
 from inference.loading.options import EngineOptions
-from inference.loading.placement import Placement, demand_of, place, situation_of
+from inference.loading.placement import Machine, Placement, plan_load
 from inference.text.healing import Healer, wants_healing
 from inference.text.tokenization import TextTokenizer
 from kv_store.dry_workspace import DryWorkspace
@@ -87,27 +86,26 @@ def load_engine(options: EngineOptions, progress: ReportProgress | None = None) 
 
     device = cuda.find_device(options.device)
     try:
-        placement = _placement(options, checkpoint, device)
-        if placement.runner == "CPU" and options.device == "auto":
-            device = torch.device("cpu")
+        gpu = (cuda.free_bytes(device), cuda.capability(device)) if device.type == "cuda" else (None, None)
+        plan = plan_load(options, checkpoint, Machine(str(device), *gpu))
+        log.info("%s runs on %s", checkpoint.name, plan.placement)
+        device, dtype = torch.device(plan.device), getattr(torch, plan.dtype)
         if device.type == "cuda":
             cuda.use(device)
-        dtype = _dtype(options, device, checkpoint.architecture)
         _set_threads(options.threads)
-        demand = demand_of(options, checkpoint, device.type, str(dtype).removeprefix("torch."))
-        free = _free_bytes(device)
-        plan = _plan(demand, free, checkpoint.name, device)
-        model = _load_model(checkpoint, context_tokens, device, dtype, options, report)
+        _check_memory(plan.memory, checkpoint.name, device)
+        model, memory = _load_model(checkpoint, context_tokens, device, dtype, options, report), plan.memory
         if device.type == "cuda":
             cuda.give_memory_back()  # what loading fragmented
             if isinstance(model, GraphedDecoder):
-                plan = _plan(replace(demand, graph_bytes=model.measure_graphs()), free, checkpoint.name, device)
+                memory = plan_memory(replace(plan.demand, graph_bytes=model.measure_graphs()), memory.free)
+                _check_memory(memory, checkpoint.name, device)
         host_bytes = min(options.host_budget_bytes, psutil.virtual_memory().total // HOST_SHARE)
-        budgets = TierBudgets(plan.store, host_bytes, options.cache_folder, options.cache_bytes)
+        budgets = TierBudgets(memory.store, host_bytes, options.cache_folder, options.cache_bytes)
         identity = fingerprint(checkpoint, _numbers(options, device, dtype, checkpoint))
         store, prepare_store = open_store(budgets, model.kv_shape, model.device, identity)
         hooks = _hooks(device, model, prepare_store)
-        return _wire(options, tokenizer, model, store, str(device), plan, hooks, placement)
+        return _wire(options, tokenizer, model, store, plan.device, memory, hooks, plan.placement)
     except RuntimeError as error:
         if device.type == "cuda" and cuda.is_lost(device):
             raise DeviceLost(f"{device} fails every call since {error!r}") from error
@@ -167,31 +165,11 @@ def _wire(
     return Engine(info, model, tokenizer, store, policy, healer, hooks)
 
 
-def _placement(options: EngineOptions, checkpoint: Checkpoint, device: torch.device) -> Placement:
-    """What runs the model on `device`, or on another if the setting leaves it open."""
-    from inference.backends import cuda
-
-    if options.device != "auto" or device.type != "cuda":
-        return Placement("GPU" if device.type == "cuda" else "CPU", "it is what there is, or what the settings say")
-    found = situation_of(options, checkpoint, cuda.free_bytes(device), cuda.capability(device))
-    placement = place(found)
-    log.info("%s runs on %s", checkpoint.name, placement)
-    return placement
-
-
-def _free_bytes(device: torch.device) -> int:
-    from inference.backends import cuda
-
-    return cuda.free_bytes(device) if device.type == "cuda" else psutil.virtual_memory().available
-
-
-def _plan(demand: MemoryDemand, free: int, model: str, device: torch.device) -> MemoryPlan:
-    """The shares of the device's free memory for the model, its workspaces and its store."""
-    plan = plan_memory(demand, free)
+def _check_memory(plan: MemoryPlan, model: str, device: torch.device) -> None:
+    """Log the shares of the device's free memory for the model, its workspaces and its store."""
     log.info("memory of %s, in bytes: %s", device, plan)
     if not plan.fits:
         log.warning("%s needs about %d bytes on %s, but only %d are usable", model, plan.least, device, plan.usable)
-    return plan
 
 
 def _load_model(
@@ -225,26 +203,6 @@ def _numbers(options: EngineOptions, device: torch.device, dtype: torch.dtype, c
     if not isinstance(checkpoint.architecture, Architecture):
         return f"{dtype}, transformers {version('transformers')}"
     return str(dtype) if options.weights == "auto" else f"{dtype}, {options.weights} weights of a {device.type}"
-
-
-def _dtype(options: EngineOptions, device: torch.device, shape: ModelShape) -> torch.dtype:
-    import torch
-
-    from inference.backends import cuda
-
-    names = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
-    name = options.dtype
-    if name == "auto":
-        name = default_dtype(
-            device.type,
-            shape,
-            may_use_kernel=options.kernel,
-            weights=options.weights,
-            capability=cuda.capability(device) if device.type == "cuda" else None,
-        )
-    if name not in names:
-        raise BadInput(f"unknown dtype {name!r}: choose auto, {', '.join(names)}")
-    return names[name]
 
 
 def _set_threads(threads: int) -> None:

@@ -16,7 +16,7 @@ from inference.backends.cpu.threads import usable_cores
 from inference.backends.llama.decoder import Decoder
 from inference.backends.llama.gguf_weights import GgufReader, QuantizedGgufReader
 from inference.backends.llama.graphs import GraphedDecoder
-from inference.backends.llama.quantized import check_quantization, quantized
+from inference.backends.llama.quantized import quantized
 from inference.backends.llama.weights import (
     DecoderWeights,
     Matrix,
@@ -105,8 +105,6 @@ def _read_weights(
     report: ReportProgress,
 ) -> DecoderWeights:
     """The weights on the device; via main memory if quantized for a GPU, which may lack room for the originals."""
-    if setting != "auto":
-        check_quantization(setting, device, dtype)
     first = device if setting == "auto" else torch.device("cpu")
     if isinstance(checkpoint, GgufCheckpoint):
         reader: WeightsReader[Tensor] = GgufReader(checkpoint.weights(), shape, dtype, first)

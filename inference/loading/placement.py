@@ -1,21 +1,28 @@
-"""Chooses what runs a model with `device auto`: a CPU, a GPU, all devices, or llama-server; imports no torch."""
+"""Plans how a model is loaded: what runs it, on which device, in which dtype and memory; imports no torch.
+
+The core loads by this plan, and `midfill doctor` and `midfill models` show it.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import Literal
 
 import psutil
 
-from inference.checkpoints.architecture import Architecture
+from inference.checkpoints.architecture import Architecture, ModelShape
 from inference.checkpoints.checkpoint import Checkpoint
 from inference.checkpoints.gguf.file import GgufCheckpoint
 from inference.loading.default_dtype import default_dtype, is_on_kernel
-from inference.loading.memory_plan import MemoryDemand, default_store_bytes, plan_memory
+from inference.loading.memory_plan import DTYPE_BYTES, MemoryDemand, MemoryPlan, default_store_bytes, plan_memory
 from inference.loading.options import EngineOptions
+from protocol.errors import BadInput
+from protocol.settings import Weights
 
 Runner = Literal["CPU", "GPU", "all devices", "llama-server"]
 
+FP8_CAPABILITY = (8, 9)  # Ada, the first GPUs that multiply float8; Hopper is 9.0
 SMALL_BYTES = 2**28
 """Of a file: the CPU kernel computes a token of such a model in the time that a GPU needs to launch its kernels."""
 
@@ -85,39 +92,112 @@ def place(found: Situation) -> Placement:
     )
 
 
-def situation_of(
-    options: EngineOptions,
-    checkpoint: Checkpoint,
-    gpu_free: int | None,
-    capability: tuple[int, int] | None = None,
-    llama_server: str = "",
-) -> Situation:
-    """The situation of a checkpoint on a machine; `gpu_free`: free bytes of the GPU, None without one."""
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What a plan takes from the machine, besides its main memory.
+
+    Attributes:
+        device: that the setting names, or what there is for `auto`: `cpu`, `mps`, `cuda` or `cuda:N`.
+        gpu_free: free bytes of the GPU; None without one that torch can use.
+        capability: of the GPU, if known.
+        llama_server: the program, if it has a GPU; otherwise empty.
+    """
+
+    device: str = "cpu"
+    gpu_free: int | None = None
+    capability: tuple[int, int] | None = None
+    llama_server: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class LoadPlan:
+    """How a model is loaded: by what, on which device, in which dtype, and how memory is divided.
+
+    `memory` says nothing of a model that llama-server runs or that is spread over all devices.
+    """
+
+    placement: Placement
+    device: str
+    dtype: str
+    demand: MemoryDemand
+    memory: MemoryPlan
+
+
+def plan_load(options: EngineOptions, checkpoint: Checkpoint, machine: Machine) -> LoadPlan:
+    """The plan by which a core loads a checkpoint; BadInput, with the value at fault and a remedy, if it cannot."""
+    if options.device == "auto":
+        placement = place(situation_of(options, checkpoint, machine))
+        device = "cpu" if placement.runner == "CPU" else machine.device
+    else:
+        device = machine.device
+        placement = Placement("GPU" if device.startswith("cuda") else "CPU", f"the setting device is {options.device}")
+    dtype = _dtype(options, checkpoint.architecture, device, machine.capability)
+    if problem := weights_problem(options.weights, device, dtype, machine.capability):
+        raise BadInput(problem)
+    demand = _demand(options, checkpoint, device, dtype)
+    free = machine.gpu_free if device.startswith("cuda") else None
+    if free is None:
+        free = psutil.virtual_memory().available
+    return LoadPlan(placement, device, dtype, demand, plan_memory(demand, free))
+
+
+def situation_of(options: EngineOptions, checkpoint: Checkpoint, machine: Machine) -> Situation:
+    """The situation of a checkpoint on a machine."""
     shape, files = checkpoint.architecture, checkpoint.weights()
-    asked = None if options.dtype == "auto" else options.dtype
     fits = False
-    if gpu_free is not None:
-        chosen = default_dtype(
-            "cuda", shape, may_use_kernel=options.kernel, weights=options.weights, capability=capability
-        )
-        fits = plan_memory(demand_of(options, checkpoint, "cuda", asked or chosen), gpu_free).fits
-    on_cpu = asked or default_dtype("cpu", shape, may_use_kernel=options.kernel, weights=options.weights)
+    if machine.gpu_free is not None:
+        demand = _demand(options, checkpoint, "cuda", _dtype(options, shape, "cuda", machine.capability))
+        fits = plan_memory(demand, machine.gpu_free).fits
     return Situation(
-        has_gpu=gpu_free is not None,
+        has_gpu=machine.gpu_free is not None,
         fits_gpu=fits,
         is_quantized=isinstance(checkpoint, GgufCheckpoint)
         and any(tensor.kernel_type for file in files for tensor in file.tensors.values()),
         file_bytes=sum(file.size for file in files),
-        on_kernel=is_on_kernel("cpu", shape, on_cpu, may_use_kernel=options.kernel, weights=options.weights),
+        on_kernel=_demand(options, checkpoint, "cpu", _dtype(options, shape, "cpu", None)).on_kernel,
         is_llama=isinstance(shape, Architecture),
         needs_own_engine=options.weights != "auto" or options.dtype != "auto",
         needs_cpu=options.weights == "int4",
-        llama_server=llama_server,
+        llama_server=machine.llama_server,
     )
 
 
-def demand_of(options: EngineOptions, checkpoint: Checkpoint, device: str, dtype: str) -> MemoryDemand:
-    """The demand for memory on a type of device."""
+def weights_problem(weights: Weights, device: str, dtype: str, capability: tuple[int, int] | None) -> str:
+    """Why weights cannot be quantized for the device, and a remedy; empty if they can."""
+    on_gpu = device.startswith("cuda")
+    if weights == "auto" or (device == "cpu" and weights != "fp8"):
+        return ""
+    if weights == "int4":
+        return f"int4 weights need the CPU kernel, and the model runs on {device}: choose weights int8 or auto"
+    if not on_gpu:
+        remedy = "choose weights auto, or int8 or int4 on a CPU"
+        return f"{weights} weights need a CUDA GPU, and the model runs on {device}: {remedy}"
+    if find_spec("torchao") is None:
+        return f"{weights} weights on a GPU need the package torchao: install torchao>=0.18"
+    if weights == "int8":
+        overflow = "int8 weights are multiplied before they are scaled, which overflows float16"
+        remedy = "choose dtype auto, bfloat16 or float32, or weights auto"
+        return f"{overflow}: {remedy}" if dtype == "float16" else ""
+    if dtype != "bfloat16":
+        return f"fp8 weights are multiplied in bfloat16, not in {dtype}: choose dtype auto or bfloat16"
+    if capability is not None and capability < FP8_CAPABILITY:
+        needed, found = (".".join(map(str, version)) for version in (FP8_CAPABILITY, capability))
+        lacks = f"fp8 weights need a GPU of compute capability {needed} or more, and {device} has {found}"
+        return f"{lacks}: choose weights auto or int8"
+    return ""
+
+
+def _dtype(options: EngineOptions, shape: ModelShape, device: str, capability: tuple[int, int] | None) -> str:
+    if options.dtype == "auto":
+        return default_dtype(
+            device, shape, may_use_kernel=options.kernel, weights=options.weights, capability=capability
+        )
+    if options.dtype not in DTYPE_BYTES:
+        raise BadInput(f"unknown dtype {options.dtype!r}: choose auto, {', '.join(DTYPE_BYTES)}")
+    return options.dtype
+
+
+def _demand(options: EngineOptions, checkpoint: Checkpoint, device: str, dtype: str) -> MemoryDemand:
     shape, on_gpu = checkpoint.architecture, device.startswith("cuda")
     return MemoryDemand(
         shape=shape,

@@ -13,7 +13,7 @@ from inference.engine.interface import AnyEngine, EngineInfo
 from inference.loading.engine import MIN_CONTEXT_TOKENS, chars_per_token, is_here, load_engine
 from inference.loading.gpus import find_gpus, find_llama_server
 from inference.loading.options import EngineOptions
-from inference.loading.placement import place, situation_of
+from inference.loading.placement import Machine, place, situation_of
 from inference.remote.engine import RemoteEngine
 from inference.remote.event_loop import EventLoopThread
 from inference.remote.servers.address import EngineAddress, read_engine_address
@@ -57,7 +57,8 @@ def _chosen_llama_server(options: EngineOptions) -> str:
     checkpoint, program = find_local_checkpoint(options.model), find_llama_server()
     if checkpoint is None or not program:
         return ""
-    placement = place(situation_of(options, checkpoint, gpus[0].free_bytes, gpus[0].capability, program))
+    gpu = gpus[0]
+    placement = place(situation_of(options, checkpoint, Machine("cuda", gpu.free_bytes, gpu.capability, program)))
     if placement.runner != "llama-server":
         return ""
     log.info("%s runs on %s", options.model, placement)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
+import json
 import logging
 import os
 import subprocess
@@ -20,7 +20,7 @@ from lsp_server.core.os_process import CoreProcess
 from protocol.errors import AlreadyServed, BadInput, CoreBlocked, CoreSilent, CoreUnavailable
 from protocol.messages import PROTOCOL_VERSION
 from protocol.rendezvous import CoreAddress, is_held, read_address
-from protocol.settings import CORE_SETTINGS, Settings, option_name, variable_name
+from protocol.settings import CORE_SETTINGS, Settings, chosen_settings, variable_name
 
 logger = logging.getLogger(__name__)
 
@@ -31,11 +31,9 @@ _SILENCE_S = 20.0
 
 
 def core_command(settings: Settings, log_file: Path) -> list[str]:
-    """The command line that starts a core with these settings."""
-    return [
-        *(sys.executable, "-P", "-m", "midfill", "core", "--replaceable", "--log-file", str(log_file)),
-        *itertools.chain.from_iterable(_option(name, getattr(settings, name)) for name in CORE_SETTINGS),
-    ]
+    """The command line that starts a core with these settings, which gives way to one with others."""
+    chosen = json.dumps(chosen_settings(settings, CORE_SETTINGS))
+    return [sys.executable, "-P", "-m", "inference.server", str(log_file), chosen]
 
 
 def core_environment(settings: Settings) -> dict[str, str]:
@@ -46,12 +44,6 @@ def core_environment(settings: Settings) -> dict[str, str]:
 def starting_lock(file: Path) -> filelock.BaseFileLock:
     """The lock of whoever starts a core for this address file; the core itself holds `.lock`."""
     return filelock.FileLock(file.with_suffix(".starting"), mode=0o600)
-
-
-def _option(name: str, value: object) -> Sequence[str]:
-    if isinstance(value, bool):
-        return [option_name(name if value else f"no_{name}")]
-    return option_name(name), str(value)
 
 
 class LocalCore:

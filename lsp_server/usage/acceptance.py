@@ -38,10 +38,10 @@ class Acceptances:
     counts as accepted. After that only its reports do.
     """
 
-    def __init__(self, recorder: Recorder, kept: KeptText | None = None, keyboard: Keyboard | None = None) -> None:
+    def __init__(self, recorder: Recorder, kept: KeptText | None = None) -> None:
         self._recorder = recorder
         self.kept = kept or KeptText(recorder.count)
-        self._keyboard = keyboard or Keyboard()
+        self._keyboard = Keyboard()
         self._numbers = itertools.count(1)
         self._answers: dict[int, _Answer] = {}
         self._open: dict[str, Shown] = {}  # by document: the suggestion that is shown now
@@ -141,7 +141,6 @@ class Acceptances:
         new = shown.accept(offset, text, replaced)
         self._recorder.count(shown.group, Statistics(accepted_characters=new))
         self._outcome(shown, Statistics(accepted=1) if is_whole else Statistics(accepted_partly=1))
-        self._keyboard.rested()
         self._follow(shown)
 
     def _outcome(self, shown: Shown, outcome: Statistics) -> None:

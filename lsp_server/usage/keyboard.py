@@ -1,11 +1,10 @@
-"""Tells what the user typed from what was pasted, undone or reformatted, and times the typing."""
+"""Tells what the user typed from what was pasted, undone or reformatted."""
 
 from __future__ import annotations
 
 import re
-import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from lsp_server.editing.documents import Position, Replacement
 from lsp_server.editing.hunks import trimmed
@@ -17,7 +16,6 @@ _MOST_CHARACTERS = 8
 _MOST_SPACE = 200
 _WORD = re.compile(r"\w{1,80}(\(\)?)?")  # an entry of the completion popup
 _REPLACED = re.compile(r"\s*\w*\s*")  # by more than one character
-_PAUSE_S = 2.0  # a longer one is for thinking
 _REMEMBERED = 64  # deleted texts, for undo and redo
 _LONGEST_REMEMBERED = 10_000
 
@@ -25,9 +23,7 @@ _LONGEST_REMEMBERED = 10_000
 class Keyboard:
     """The keyboard as far as changes of documents show it. It keeps a few deleted texts in memory only."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
-        self._last: float | None = None  # the time of the last key; None after something else
+    def __init__(self) -> None:
         self._deleted: deque[tuple[str, Position, str]] = deque(maxlen=_REMEMBERED)
 
     def changed(self, uri: str, replacements: Sequence[Replacement]) -> Statistics:
@@ -37,20 +33,7 @@ class Keyboard:
             alike = len({(part.edit.text, part.replaced) for part in parts}) == 1
             parts = parts[:1] if alike else []  # several cursors, or a formatter, a refactoring
         typed = [self._typed(uri, part) for part in parts]
-        if not parts or None in typed:
-            self._last = None
-            return Statistics()
-        characters = sum(filter(None, typed))
-        now, last = self._clock(), self._last
-        self._last = now
-        if last is None or now - last > _PAUSE_S:
-            return Statistics(typed_characters=characters)
-        timed_ms = round((now - last) * 1000)
-        return Statistics(typed_characters=characters, timed_characters=characters, timed_ms=timed_ms)
-
-    def rested(self) -> None:
-        """Take the next key as the first one: something else than typing happened."""
-        self._last = None
+        return Statistics() if None in typed else Statistics(typed_characters=sum(filter(None, typed)))
 
     def _typed(self, uri: str, part: Replacement) -> int | None:
         """How many characters were typed; None if no key did this."""

@@ -14,8 +14,6 @@ LATENCY_CLASSES_MS = (
     *(1, 2, 3, 5, 7, 10, 15, 20, 30, 50, 70, 100, 150, 200, 300, 500, 700),
     *(1000, 1500, 2000, 3000, 5000),
 )
-# Below so many characters, the typing speed is unknown: it would be chance.
-_CHARACTERS_OF_A_SPEED = 200
 
 
 class Group(NamedTuple):
@@ -41,8 +39,6 @@ class Statistics:
     watched_10min: int = 0
     kept_10min: int = 0
     typed_characters: int = 0
-    timed_characters: int = 0  # of those, without a pause before them,
-    timed_ms: int = 0  # and the time that they took
     hot: int = 0  # requests, by the heat of their prompts
     warm: int = 0
     cold: int = 0
@@ -87,16 +83,6 @@ class Statistics:
     def hot_share(self) -> float | None:
         """The share of hot requests among those that the core answered."""
         return _share(self.hot, self.hot + self.warm + self.cold)
-
-    @property
-    def typing_speed(self) -> float | None:
-        """The user's speed without pauses in characters per second; None before enough was typed."""
-        enough = self.timed_characters >= _CHARACTERS_OF_A_SPEED and self.timed_ms
-        return self.timed_characters / self.timed_ms * 1000 if enough else None
-
-    def saved_s(self, typing_speed: float | None) -> float | None:
-        """Estimate of the seconds that typing the kept characters would have taken at this speed."""
-        return self.kept_10min / typing_speed if typing_speed else None
 
     def latency_ms(self, share: float) -> int | None:
         """The latency quantile at `share` in milliseconds, rounded up to its class; None without answers."""

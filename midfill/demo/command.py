@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 from rich.console import Console
 
-from midfill.demo.script import SCENES, DemoLanguage
 from midfill.output_files import check_writable
 from protocol.settings import Settings
 
 _INTERRUPTED = 130
+_SAMPLES = {"python": "warehouse.py", "typescript": "basket.ts"}  # recorded sessions: midfill/samples
 
 
 def demo_command(
@@ -22,7 +22,9 @@ def demo_command(
     share: Annotated[
         bool, typer.Option("--share", help="Use the core that editors use instead of a private one.")
     ] = False,
-    language: Annotated[DemoLanguage, typer.Option(help="The language of the code that is typed.")] = "python",
+    language: Annotated[
+        Literal["python", "typescript"], typer.Option(help="The language of the code that is typed.")
+    ] = "python",
     svg: Annotated[Path | None, typer.Option(help="Write a moving picture of the typing to this SVG file.")] = None,
 ) -> None:
     """Watch a language server and a core at work.
@@ -35,7 +37,7 @@ def demo_command(
     check_writable(svg)
     console = Console()
     try:
-        asyncio.run(run_demo(console, settings, SCENES[language], speed, share, svg))
+        asyncio.run(run_demo(console, settings, _SAMPLES[language], speed, share, svg))
     except KeyboardInterrupt:
         console.print("stopped")
         raise typer.Exit(_INTERRUPTED) from None

@@ -12,13 +12,12 @@ from lsp_server.suggesting.editing_session import EditingSession
 from lsp_server.suggesting.queries import Query
 from lsp_server.suggesting.requests import PromptCost
 from midfill.demo.player import Keystroke
-from midfill.demo.script import Scene
 from midfill.headless.engine_core import EngineCore
 from protocol.settings import Settings, Strategy
 
 
 async def mean_recomputed(
-    strategy: Strategy, settings: Settings, scene: Scene, keystrokes: Sequence[Keystroke]
+    strategy: Strategy, settings: Settings, language: str, text: str, keystrokes: Sequence[Keystroke]
 ) -> float:
     """The mean of recomputed tokens per request if prompts had the layout `strategy`.
 
@@ -29,11 +28,11 @@ async def mean_recomputed(
     costs: list[PromptCost] = []
     always = replace(settings, strategy=strategy, prepare_ahead="always")
     session = EditingSession(EngineCore(engine), always, "demo", costs.append)
-    opened = session.open("file:///demo", scene.language, 1, scene.text)
+    opened = session.open("file:///demo", language, 1, text)
     for key in keystrokes:
-        if key.press.edit is not None:
-            opened.apply(key.press.edit)
-        if key.press.jumped:
+        for edit in key.step.edits:
+            opened.apply(edit)
+        if key.kind == "jump":
             session.look_ahead(opened, key.cursor)
             while opened.latest.busy:
                 await asyncio.sleep(0)

@@ -20,7 +20,6 @@ from rich.terminal_theme import TerminalTheme
 from rich.text import Text
 
 from midfill.demo.player import Keystroke
-from midfill.demo.script import Scene
 from midfill.demo.views import WIDTH, code_view, cost_table
 
 _THEME = TerminalTheme(
@@ -64,9 +63,9 @@ class _Row:
     end: int
 
 
-def write_picture(path: Path, keystrokes: Sequence[Keystroke], scene: Scene) -> None:
+def write_picture(path: Path, keystrokes: Sequence[Keystroke], name: str, language: str) -> None:
     """Write the SVG."""
-    screens = [_screen(key, scene) for key in keystrokes]
+    screens = [_screen(key, name, language) for key in keystrokes]
     starts = [0.0]
     for index in range(len(keystrokes)):
         starts.append(starts[-1] + _seconds(keystrokes, index))
@@ -84,13 +83,13 @@ def write_picture(path: Path, keystrokes: Sequence[Keystroke], scene: Scene) -> 
     )
 
 
-def _screen(key: Keystroke, scene: Scene) -> list[tuple[Segment, ...]]:
+def _screen(key: Keystroke, name: str, language: str) -> list[tuple[Segment, ...]]:
     """The rows of the screen after a keystroke."""
     console = Console(width=WIDTH, file=io.StringIO(), force_terminal=True, color_system="truecolor")
-    code = _lines(console, code_view(key, _CODE_ROWS, scene.language))
+    code = _lines(console, code_view(key, _CODE_ROWS, language))
     blank = [()] * (_CODE_ROWS - len(code) + 1)
     return [
-        *_lines(console, Text(scene.sample, "bold")),
+        *_lines(console, Text(name, "bold")),
         (),
         *code,
         *blank,
@@ -121,10 +120,10 @@ def _seconds(keystrokes: Sequence[Keystroke], index: int) -> float:
     """How long the screen stays as this keystroke leaves it."""
     if index + 1 == len(keystrokes):
         return _END_S
-    now, following = keystrokes[index].press, keystrokes[index + 1].press
-    if following.accepted:
+    now, following = keystrokes[index].kind, keystrokes[index + 1].kind
+    if following == "accept":
         return _READ_S
-    return _JUMP_S if now.jumped else _ACCEPTED_S if now.accepted else _KEY_S
+    return {"jump": _JUMP_S, "accept": _ACCEPTED_S}.get(now, _KEY_S)
 
 
 def _draw(row: _Row, starts: Sequence[float], still: int, styles: dict[Style, str]) -> str:
@@ -183,8 +182,8 @@ def _telling(keystrokes: Sequence[Keystroke]) -> int:
     """The index of a keystroke with a suggestion: preferably the last one before its acceptance."""
 
     def worth(index: int) -> tuple[bool, bool, int]:
-        after = [key.press for key in keystrokes[index + 1 : index + 3]]
-        accepted = bool(after) and after[0].accepted and not after[-1].undone
+        after = [key.kind for key in keystrokes[index + 1 : index + 3]]
+        accepted = after[:1] == ["accept"] and after[-1] != "undo"
         return keystrokes[index].suggestion is not None, accepted, index
 
     return max(range(len(keystrokes)), key=worth)

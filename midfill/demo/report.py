@@ -52,8 +52,8 @@ def summarize(keystrokes: Sequence[Keystroke]) -> Summary:
     return Summary(
         requests=len(answered),
         hot=sum(cost.heat == "hot" for cost in costs),
-        accepted=sum(key.press.accepted for key in keystrokes),
-        undone=sum(key.press.undone for key in keystrokes),
+        accepted=sum(key.kind == "accept" for key in keystrokes),
+        undone=sum(key.kind == "undo" for key in keystrokes),
         computed=len(computed),
         prompt_tokens=sum(usage.prompt_tokens for usage in computed),
         recomputed_tokens=sum(usage.recomputed_tokens for usage in computed),

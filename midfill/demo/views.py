@@ -16,7 +16,6 @@ from rich.text import Text
 from lsp_server.editing.documents import Position
 from midfill.demo.player import Keystroke
 from midfill.demo.report import HEAT_STYLES, summarize
-from midfill.demo.script import Scene
 from midfill.headless.lsp_values import Suggestion, UsageReport
 
 WIDTH = 80
@@ -29,7 +28,7 @@ GHOST = "italic bright_black"
 
 
 @contextmanager
-def showing(console: Console, scene: Scene) -> Iterator[Callable[[Sequence[Keystroke]], None]]:
+def showing(console: Console, name: str, language: str) -> Iterator[Callable[[Sequence[Keystroke]], None]]:
     """A function that shows the newest keystroke: in a frame that it redraws, or as a line if there is no terminal."""
     if not console.is_terminal:
         yield lambda keystrokes: console.print(
@@ -39,7 +38,7 @@ def showing(console: Console, scene: Scene) -> Iterator[Callable[[Sequence[Keyst
 
     def draw(keystrokes: Sequence[Keystroke]) -> None:
         code_rows = max(6, min(_CODE_ROWS, console.height - _OTHER_ROWS))
-        live.update(frame(keystrokes, scene, code_rows), refresh=True)
+        live.update(frame(keystrokes, name, language, code_rows), refresh=True)
 
     with Live(console=console, auto_refresh=False) as live:
         yield draw
@@ -56,17 +55,16 @@ def plain_line(key: Keystroke) -> str:
     return f"{_plain_cost(key)}  {text}"
 
 
-def frame(keystrokes: Sequence[Keystroke], scene: Scene, code_rows: int = _CODE_ROWS) -> RenderableType:
+def frame(keystrokes: Sequence[Keystroke], name: str, language: str, code_rows: int = _CODE_ROWS) -> RenderableType:
     """The code, the costs of the last keystrokes, and the totals so far."""
-    code = _code_panel(keystrokes[-1], scene, code_rows)
+    code = Panel(
+        code_view(keystrokes[-1], code_rows, language),
+        title=f"[bold]{name}",
+        title_align="left",
+        border_style="bright_black",
+        height=code_rows + 2,
+    )
     return Constrain(Group(code, _log(keystrokes[-LOG_ROWS:]), Text(), _totals(keystrokes)), WIDTH)
-
-
-def _code_panel(keystroke: Keystroke, scene: Scene, rows: int) -> RenderableType:
-    """The lines around the cursor, in a frame with the file's name."""
-    code = code_view(keystroke, rows, scene.language)
-    title = f"[bold]{scene.sample}"
-    return Panel(code, title=title, title_align="left", border_style="bright_black", height=rows + 2)
 
 
 def cost_table(keystrokes: Sequence[Keystroke], *, timed: bool = True) -> Table:
@@ -80,7 +78,7 @@ def cost_table(keystrokes: Sequence[Keystroke], *, timed: bool = True) -> Table:
         table.add_column("ms", justify="right", width=5)
     for index, key in enumerate(keystrokes):
         style = None if index == len(keystrokes) - 1 else "dim"
-        table.add_row(key.press.label, *_cost_cells(key)[: None if timed else -1], style=style)
+        table.add_row(key.label, *_cost_cells(key)[: None if timed else -1], style=style)
     return table
 
 
@@ -94,7 +92,7 @@ def _log(keystrokes: Sequence[Keystroke]) -> Table:
 def _cost_cells(key: Keystroke) -> tuple[RenderableType, ...]:
     cost = key.cost
     if cost is None:
-        return ("", "resident already" if key.press.jumped else "nothing to suggest", "", "")
+        return ("", "resident already" if key.kind == "jump" else "nothing to suggest", "", "")
     heat = Text(cost.heat, style=HEAT_STYLES[cost.heat])
     usage = cost.usage
     if cost.source == "typed":
@@ -127,11 +125,11 @@ def _totals(keystrokes: Sequence[Keystroke]) -> Text:
 def _plain_cost(key: Keystroke) -> str:
     cost = key.cost
     if cost is None:
-        return f"{key.press.label:<16} {'-':<5} {'':>22} {'':>7}"
+        return f"{key.label:<16} {'-':<5} {'':>22} {'':>7}"
     usage = cost.usage
     heat = "ahead" if cost.ahead else cost.heat
     tokens = f"{usage.recomputed_tokens} of {usage.prompt_tokens} tokens" if cost.source == "core" else "0 tokens"
-    return f"{key.press.label:<16} {heat:<5} {tokens:>22} {key.milliseconds:>4.0f} ms"
+    return f"{key.label:<16} {heat:<5} {tokens:>22} {key.milliseconds:>4.0f} ms"
 
 
 def code_view(keystroke: Keystroke, height: int, language: str) -> Text:

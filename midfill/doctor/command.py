@@ -14,8 +14,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from midfill.installation import ENGINE, missing
 from protocol.errors import BadSettings
+from protocol.installation import ENGINE, missing
 from protocol.settings import Settings
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def doctor_command(
 ) -> None:
     """Check the installation, the model and the cores, and list every problem with its remedy.
 
-    The problems come first, then what was found. Exits with status 1 if there is a problem.
+    The problems stand at the end, behind what was found. Exits with status 1 if there is a problem.
     """
     from midfill.doctor import findings
 
@@ -51,11 +51,8 @@ def doctor_command(
 async def examine(settings: Settings, refused: Sequence[BadSettings] = (), file: Path | None = None) -> list[Section]:
     """All findings; `refused` holds bad environment variables. Takes about a second, and does not import torch."""
     from inference.loading.gpus import find_gpus
-    from midfill.doctor.core import cores
-    from midfill.doctor.folders import folders
-    from midfill.doctor.hardware import hardware, installed
-    from midfill.doctor.settings import settings_in_force
-    from midfill.doctor.suggestions import suggestions
+    from midfill.doctor.core import cores, suggestions
+    from midfill.doctor.findings import folders, hardware, installed, settings_in_force
 
     gpus = find_gpus()
     return [
@@ -72,23 +69,16 @@ async def examine(settings: Settings, refused: Sequence[BadSettings] = (), file:
 async def _engine(settings: Settings, gpus: tuple[Gpu, ...]) -> Sequence[Section]:
     """The configured engine or model, and the models on this machine."""
     from midfill.doctor.engine import engine
-    from midfill.doctor.model import model
-    from midfill.doctor.models import models
+    from midfill.doctor.models import model, models
 
     return await engine(settings) or model(settings, gpus), models(settings, gpus)
 
 
 def _print(console: Console, sections: Sequence[Section], *, everything: bool) -> None:
-    problems = [(section.title, problem) for section in sections for problem in section.problems]
-    for title, problem in problems:
-        console.print(Text.assemble((f"✗ {title}: ", "bold red"), problem), soft_wrap=True)
-    if not problems:
-        console.print(Text("✓ no problems found", style="bold green"))
     for section in sections:
         facts = (*section.facts, *section.minor) if everything else section.facts
         if not facts:
             continue
-        console.print()
         console.print(Text(section.title, style="bold"))
         table = Table.grid(padding=(0, 2))
         table.add_column(style="bright_black", no_wrap=True, min_width=16)
@@ -96,6 +86,11 @@ def _print(console: Console, sections: Sequence[Section], *, everything: bool) -
         for name, value in facts:
             table.add_row(f"  {name}", Text(value))
         console.print(table)
-    if not everything:
         console.print()
+    if not everything:
         console.print("--all also shows packages, folders, and the settings that are at their defaults.")
+    problems = [(section.title, problem) for section in sections for problem in section.problems]
+    for title, problem in problems:
+        console.print(Text.assemble((f"✗ {title}: ", "bold red"), problem), soft_wrap=True)
+    if not problems:
+        console.print(Text("✓ no problems found", style="bold green"))

@@ -1,4 +1,4 @@
-"""Checks the cores: which run, whether they answer, and whether their token file is private."""
+"""Checks what editors find: the cores and their token file, and whether one file gets suggestions."""
 
 from __future__ import annotations
 
@@ -6,12 +6,15 @@ import os
 from pathlib import Path
 
 from lsp_server.core.client import Endpoint
-from lsp_server.core.link import LinkStatus
+from lsp_server.core.link import CoreLink, LinkStatus
 from lsp_server.core.local_cores import ask_status, endpoint_of, published_core
 from lsp_server.core.os_process import resident_bytes
 from lsp_server.core.target import remote_endpoint
+from lsp_server.editing.languages import language_id_of
+from lsp_server.suggesting.editing_session import EditingSession
 from lsp_server.suggesting.reasons import of_core
 from midfill.doctor.findings import Section
+from midfill.workspaces import workspace_of
 from protocol.errors import BadInput, CoreUnavailable, Unauthorized
 from protocol.identity import describe, differences
 from protocol.messages import PROTOCOL_VERSION
@@ -97,3 +100,20 @@ async def _ask(endpoint: Endpoint, remedy: str) -> tuple[str, str]:
         said = reason.explanation if reason is not None else ""
         problem = f"{said} A client with other settings replaces the core"
     return (" ".join(filter(None, [status.state, status.device and f"on {status.device}"])), problem)
+
+
+async def suggestions(file: Path, settings: Settings) -> Section:
+    """Why the file gets no suggestions by its name, its rules and the settings, whatever the core does."""
+    try:
+        text = file.read_text(encoding="utf-8-sig", errors="replace")
+    except OSError as error:
+        return Section("suggestions", ((str(file), "unreadable"),), (f"{file} cannot be read: {error.strerror}",))
+    core = CoreLink(lambda _: None)
+    core.status = LinkStatus("ready")  # as far as the file's reason goes: it gets no request
+    session = EditingSession(core, settings, "doctor", lambda _: None)
+    path = file.resolve()
+    session.documents.use_folders([workspace_of(path).as_uri()])
+    opened = session.documents.open(path.as_uri(), language_id_of(path.suffix), 1, text)
+    await opened.surroundings.verdicts.look([opened.document.uri])
+    reason = session.explainer.reason(opened)
+    return Section("suggestions", ((str(file), "on" if reason is None else f"{reason.text}: {reason.explanation}"),))

@@ -1,10 +1,40 @@
-"""The doctor's findings: facts by section, and problems that keep midfill from working."""
+"""The doctor's findings, and those that take no engine: packages, machine, folders, settings."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import os
+import platform
+import shutil
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
+
+import psutil
+
+from inference.backends.cpu.threads import usable_threads
+from inference.loading.gpus import Gpu
+from lsp_server.usage.database import statistics_file
+from protocol.errors import BadInput, BadSettings
+from protocol.installation import ENGINE, REMEDY, missing, version_of
+from protocol.rendezvous import cache_folder, runtime_folder
+from protocol.settings import SETTINGS, Settings, json_name, option_name, variable_name
+from protocol.settings_sources import read_environment
+from protocol.sizes import megabytes
+
+_SHOWN = ("midfill", "torch", "transformers", "tokenizers", "safetensors", "pygls", "lsprotocol", "websockets")
+_CPU_FEATURES = {
+    "avx2": "AVX2",
+    "avx512f": "AVX-512",
+    "avx512_bf16": "AVX-512 bf16",
+    "amx_bf16": "AMX bf16",
+    "asimd": "NEON",
+    "bf16": "bf16",
+}
+_LITTLE_DISK = 1e9
+_DEFAULT = "default"
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,3 +59,109 @@ def as_json(sections: Iterable[Section]) -> dict[str, Any]:
         "problems": problems,
         "sections": {section.title: dict((*section.facts, *section.minor)) for section in sections},
     }
+
+
+def installed(settings: Settings) -> Section:
+    """The versions of midfill and its packages; a missing one is a problem, the engine's if a core here needs them."""
+    python = f"{platform.python_version()} ({sys.executable})"
+    midfill, *others = [(name, version_of(name) or "missing") for name in _SHOWN]
+    problems = [f"the package {name} is missing: run `{sys.executable} -m pip install {name}`" for name in missing()]
+    if not settings.core and (absent := missing(ENGINE)):
+        problems.append(
+            f"a core on this machine needs the engine, and {', '.join(absent)} are not installed: {REMEDY}, or name "
+            "a core on another machine with --core"
+        )
+    return Section("installed", (midfill, ("Python", python)), tuple(problems), tuple(others))
+
+
+def hardware(gpus: tuple[Gpu, ...]) -> Section:
+    """Processor, GPUs, memory and disk."""
+    memory = psutil.virtual_memory()
+    disk = shutil.disk_usage(Path.home())
+    facts = [
+        ("system", f"{platform.system()} {platform.release()}, {platform.machine()}"),
+        (
+            "processor",
+            f"{usable_threads()} of {os.cpu_count()} threads usable, {', '.join(cpu_features()) or 'features unknown'}",
+        ),
+        ("memory", f"{megabytes(memory.available)} free of {megabytes(memory.total)}"),
+        ("disk", f"{megabytes(disk.free)} free in {Path.home()}"),
+    ]
+    facts += [
+        (f"GPU {number}", f"{gpu.name}, {megabytes(gpu.free_bytes)} free of {megabytes(gpu.total_bytes)}")
+        for number, gpu in enumerate(gpus)
+    ]
+    if not gpus:
+        facts.append(("GPU", "none found"))
+    problems = [f"only {megabytes(disk.free)} are free on the disk of {Path.home()}: make room"]
+    return Section("machine", tuple(facts), tuple(problems if disk.free < _LITTLE_DISK else ()))
+
+
+def cpu_features(cpuinfo: Path = Path("/proc/cpuinfo")) -> tuple[str, ...]:
+    """The relevant processor features, from Linux's cpuinfo; empty if the file does not exist."""
+    if not cpuinfo.is_file():
+        return ()
+    flags: set[str] = set()
+    for line in cpuinfo.read_text(encoding="utf-8", errors="replace").splitlines():
+        name, _, values = line.partition(":")
+        if name.strip() in ("flags", "Features"):
+            flags.update(values.split())
+            break
+    return tuple(shown for flag, shown in _CPU_FEATURES.items() if flag in flags)
+
+
+def folders() -> Section:
+    """Each folder or file with its size; docs/troubleshooting.md says how to remove them."""
+    facts = [("KV cache", _sized(cache_folder())), ("statistics", str(statistics_file()))]
+    if not missing(ENGINE):
+        from huggingface_hub.constants import HF_HUB_CACHE
+
+        facts.append(("downloaded models", f"{HF_HUB_CACHE} (shared with all programs that use the Hugging Face hub)"))
+    try:
+        facts.append(("cores and logs", f"{runtime_folder()} (token, addresses, core-*.log)"))
+    except BadInput:
+        facts.append(("cores and logs", "not usable: see core"))
+    return Section("files", (), minor=tuple(facts))
+
+
+def _sized(folder: Path) -> str:
+    if not folder.is_dir():
+        return f"{folder}, not created yet"
+    size = 0
+    for file in folder.rglob("*"):
+        with suppress(FileNotFoundError):  # a running core has just removed it
+            size += file.stat().st_size if file.is_file() else 0
+    return f"{folder}, {megabytes(size)}"
+
+
+def settings_in_force(settings: Settings, environment: Mapping[str, str], refused: Sequence[BadSettings]) -> Section:
+    """Every setting with its value and origin, and the refused variables; defaults are minor. Secrets are not shown.
+
+    The doctor does not see an editor's settings.
+    """
+    facts: list[tuple[str, str]] = []
+    defaults: list[tuple[str, str]] = []
+    for setting in SETTINGS.values():
+        value = getattr(settings, setting.name)
+        shown = ("set" if value else "not set") if setting.secret else _show(value)
+        origin = _origin(settings, setting.name, environment)
+        (defaults if origin == _DEFAULT else facts).append((json_name(setting.name), f"{shown} ({origin})"))
+    problems = tuple(f"{error} (correct or unset the variable)" for error in refused)
+    return Section("settings", tuple(facts), problems, tuple(defaults))
+
+
+def _origin(settings: Settings, name: str, environment: Mapping[str, str]) -> str:
+    variable = variable_name(name)
+    text = environment.get(variable, "")
+    from_variable, refused = read_environment(Settings(), {variable: text})
+    if getattr(settings, name) != getattr(from_variable, name):
+        return option_name(name)
+    return variable if text and not refused else _DEFAULT
+
+
+def _show(value: object) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, tuple):
+        return ", ".join(map(str, value)) or "none"
+    return str(value) or "none"

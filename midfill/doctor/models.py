@@ -1,96 +1,105 @@
-"""Lists the models on this machine, and says of each whether midfill can run it here."""
+"""Checks the configured model, and those of this machine, by the plan that the core loads them by; without torch."""
 
 from __future__ import annotations
 
-import os
-from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Any
+from dataclasses import replace
 
-import psutil
-
-from inference.checkpoints.checkpoint import open_checkpoint
-from inference.checkpoints.local_models.description import LocalModel
-from inference.checkpoints.local_models.known import KNOWN_MODELS, KnownModel
-from inference.checkpoints.local_models.search import search
+from inference.checkpoints.checkpoint import Checkpoint, find_local_checkpoint
+from inference.loading.choices import Choice, choices, choose_device, measured
 from inference.loading.gpus import Gpu, find_llama_server
-from inference.loading.speed_record import is_fast, recommended
+from inference.loading.memory_plan import MemoryPlan
+from inference.loading.options import engine_options
+from inference.loading.placement import LoadPlan, plan_load
+from inference.loading.speed_record import recommended
 from midfill.doctor.findings import Section
-from midfill.doctor.model import Device, choose_device, choose_dtype, choose_runner, measured, memory_of
 from protocol.errors import MidfillError
 from protocol.settings import BUNDLED_MODEL, Settings
 from protocol.sizes import megabytes
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """A model on this machine or to download; `needed` is about the memory, in bytes, to run it; 0 if unknown.
-
-    `problem` says why midfill cannot run it here; it is empty if midfill can. `speed` is as a core has measured it.
-    """
-
-    model: LocalModel
-    needed: int
-    problem: str
-    here: bool = True
-    licence: str = ""  # of a model to download
-    speed: str = ""
-    recommended: bool = False
-
-    @property
-    def summary(self) -> str:
-        """Family, size, quantization and FIM format, as far as they are known."""
-        size = megabytes(self.model.size) if self.model.size else ""
-        model = self.model
-        return ", ".join(filter(None, [model.family, size, model.quantization, model.fim, self.licence]))
-
-    def as_json(self) -> dict[str, Any]:
-        """The fields that `midfill models --json` prints."""
-        model = self.model
-        return {
-            "name": model.name,
-            "source": model.source,
-            "path": str(model.path),
-            "family": model.family,
-            "parameters": model.parameters,
-            "sizeBytes": model.size,
-            "quantization": model.quantization,
-            "fimFormat": model.fim,
-            "neededBytes": self.needed,
-            "problem": self.problem,
-            "here": self.here,
-            "licence": self.licence,
-            "speed": self.speed,
-            "recommended": self.recommended,
-        }
-
-
-def choices(settings: Settings, gpus: tuple[Gpu, ...]) -> list[Choice]:
-    """Every model on this machine, and known ones to download; those that midfill can run here first."""
+def model(settings: Settings, gpus: tuple[Gpu, ...]) -> Section:
+    """The model, its device, and its memory."""
     device = choose_device(settings, gpus)
-    program = find_llama_server() if device.gpu else ""
-    found = [_choice(model, settings, device, program) for model in search(os.environ, Path.home())]
-    here = {choice.model.name.partition(":")[0] for choice in found}
-    known = [_to_download(model, device) for model in KNOWN_MODELS if model.name not in here]
-    return _with_speeds(sorted([*found, *known], key=lambda choice: (bool(choice.problem), not choice.here)), settings)
+    facts = [("model", settings.model)]
+    problems = [device.problem] if device.problem else []
+    name = device.name
+    try:
+        checkpoint = find_local_checkpoint(settings.model)
+        if checkpoint is None:
+            facts.append(("files", "not in the local cache, or incomplete: midfill downloads it on first use"))
+            problems += _no_download(settings.model)
+        else:
+            facts += _describe(checkpoint, settings)
+            machine = device.machine(find_llama_server() if device.gpu else "")
+            plan = plan_load(engine_options(settings), checkpoint, machine)
+            name = plan.device
+            facts.append(("runs on", str(plan.placement)))
+            if plan.placement.runner in ("CPU", "GPU"):
+                facts += [("dtype", plan.dtype), ("memory", _show_plan(plan.memory))]
+                problems += _too_large(plan)
+    except MidfillError as error:
+        problems.append(str(error))
+    facts += [("device", name), *_speed(settings)]
+    return Section("model", tuple(facts), tuple(problems))
 
 
-def _to_download(known: KnownModel, device: Device) -> Choice:
-    model = LocalModel(known.name, "Hugging Face hub", Path(), size=known.size, fim=known.fim)
-    return Choice(model, known.size, _lack(known.size, device), here=False, licence=known.licence)
+def _speed(settings: Settings) -> list[tuple[str, str]]:
+    """The model's speed on this machine as its answers took, and which of our own models suits it."""
+    speed = measured(settings)
+    facts = [("speed", str(speed) if speed else "not known yet: a core keeps that of its answers")]
+    bundled = measured(replace(settings, model=BUNDLED_MODEL))
+    if bundled is not None:
+        facts.append(("recommended", f"{recommended(bundled)} ({BUNDLED_MODEL}: {bundled})"))
+    return facts
 
 
-def _with_speeds(found: list[Choice], settings: Settings) -> list[Choice]:
-    """With measured speeds; recommended is the largest model that is fast, or else the one of our own that suits."""
-    speeds = {each.model.name: measured(replace(settings, model=each.model.name)) for each in found if each.here}
-    fast = [each for each in found if (speed := speeds.get(each.model.name)) and not each.problem and is_fast(speed)]
-    best = max(fast, key=lambda choice: choice.model.parameters).model.name if fast else ""
-    if not fast and (bundled := speeds.get(BUNDLED_MODEL)):
-        best = recommended(bundled)
+def _no_download(model: str) -> list[str]:
+    """The problem of a model that must be downloaded while the hub's library is offline."""
+    from huggingface_hub.constants import HF_HUB_OFFLINE
+
+    if not HF_HUB_OFFLINE:
+        return []
     return [
-        replace(each, speed=str(speeds.get(each.model.name) or ""), recommended=each.model.name == best)
-        for each in found
+        (
+            f"{model} is not in the local cache, and HF_HUB_OFFLINE forbids the download: unset it once, or "
+            "choose a local model (a folder, or `bundled`)"
+        )
     ]
+
+
+def _describe(checkpoint: Checkpoint, settings: Settings) -> list[tuple[str, str]]:
+    weights = checkpoint.weights()
+    fim = checkpoint.tokenizer(settings.fim_format).format
+    context = min(settings.context_tokens, checkpoint.architecture.max_positions)
+    dtypes = sorted({tensor.type_name for file in weights for tensor in file.tensors.values()})
+    split = "fragments suffice" if fim.fragments_suffice else "token healing by default"
+    return [
+        ("files", str(checkpoint.path)),
+        ("weights", f"{megabytes(sum(file.size for file in weights))} in {', '.join(dtypes)}"),
+        ("architecture", f"{checkpoint.architecture.model_type}, {checkpoint.architecture.layers} layers"),
+        ("FIM format", f"{fim.name}, {split}"),
+        ("context", f"{context} tokens, of {checkpoint.architecture.max_positions} that the model supports"),
+    ]
+
+
+def _show_plan(plan: MemoryPlan) -> str:
+    workspaces = f"{plan.kept} x {megabytes(plan.workspace + plan.graphs)} for workspaces"
+    if plan.kept < plan.slots:
+        workspaces += f" ({plan.slots} while as many requests are at work)"
+    parts = f"{megabytes(plan.weights)} for weights, {workspaces}, {megabytes(plan.forwards)} for forwards"
+    total = f"up to {megabytes(plan.in_use)} in all, and about 250 MB for torch"
+    return f"{parts}, up to {megabytes(plan.store)} for resident KV: {total}; {megabytes(plan.free)} are free"
+
+
+def _too_large(plan: LoadPlan) -> list[str]:
+    """The problem of a model that does not fit."""
+    memory, remedy = plan.memory, "close other programs, choose a smaller model, or set --weights int8 or int4"
+    if memory.fits:
+        return []
+    if plan.demand.on_gpu:
+        remedy = "choose a smaller model or context, --weights int8, or --device cpu"
+    needed = f"about {megabytes(memory.least)} of {plan.device}'s memory in {plan.dtype}"
+    return [f"the model needs {needed}, and {megabytes(memory.usable)} are free for it: {remedy}"]
 
 
 def models(settings: Settings, gpus: tuple[Gpu, ...]) -> Section:
@@ -101,36 +110,3 @@ def models(settings: Settings, gpus: tuple[Gpu, ...]) -> Section:
 
 def _line(choice: Choice) -> str:
     return "; ".join(filter(None, [choice.summary, choice.problem and f"cannot run: {choice.problem}"]))
-
-
-def _choice(model: LocalModel, settings: Settings, device: Device, llama_server: str) -> Choice:
-    if model.problem:
-        return Choice(model, 0, model.problem)
-    needed, device = _needed(model, settings, device, llama_server)
-    if not model.fim:
-        return Choice(model, needed, "its tokenizer has no fill-in-the-middle markers that midfill knows")
-    return Choice(model, needed, _lack(needed, device))
-
-
-def _lack(needed: int, device: Device) -> str:
-    """The problem of a model that needs more memory than is free; empty if it fits."""
-    free = device.gpu.free_bytes if device.gpu else psutil.virtual_memory().available
-    if needed <= free:
-        return ""
-    return f"it needs about {megabytes(needed)} of {device.name}'s memory, and {megabytes(free)} are free"
-
-
-def _needed(model: LocalModel, settings: Settings, device: Device, llama_server: str) -> tuple[int, Device]:
-    """About the bytes with one workspace and nothing resident, as the core plans them, and on which device.
-
-    0 if they are unknown, as in llama-server, or if the model is spread over all devices.
-    """
-    try:
-        checkpoint = open_checkpoint(model.path, model.name)
-        device, placement = choose_runner(settings, checkpoint, device, llama_server)
-        if placement is not None and placement.runner in ("llama-server", "all devices"):
-            return 0, device
-        dtype = choose_dtype(settings, device, checkpoint.architecture)
-        return memory_of(checkpoint, settings, dtype, device).least, device
-    except (MidfillError, OSError):  # a file that is being written
-        return 0, device

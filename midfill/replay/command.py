@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -35,19 +34,23 @@ def replay_command(
     By default it runs against a real language server over stdio and a real core.
     """
     from midfill.replay.report import report
+    from midfill.replay.results import summary
 
     _ = arguments.mode  # refuses options that exclude each other
-    json_file, html_file = arguments.json_file, arguments.html_file
-    for path in (json_file, html_file):
-        check_writable(path)
+    check_writable(arguments.json_file)
     session = read_trace(trace)
     if arguments.start >= len(session.transactions):
         raise BadInput(f"--start {arguments.start}: {trace} has {len(session.transactions)} transactions")
     result = _play(session, replace(settings, max_tokens=arguments.max_new_tokens), arguments)
-    console = Console(stderr=json_file == Path("-"))
-    console.print(report(result))
-    for path in _write(result, json_file, html_file):
-        console.print(f"wrote {path}")
+    text = json.dumps(summary(result), indent=2)
+    if arguments.json_file == Path("-"):
+        Console(stderr=True).print(report(result))
+        typer.echo(text)
+        return
+    Console().print(report(result))
+    if arguments.json_file is not None:
+        arguments.json_file.write_text(text + "\n", encoding="utf-8")
+        typer.echo(f"wrote {arguments.json_file}")
 
 
 def _play(session: Trace, settings: Settings, options: ReplayOptions) -> ReplayResult:
@@ -61,19 +64,3 @@ def _play(session: Trace, settings: Settings, options: ReplayOptions) -> ReplayR
         bars = dict[str, TaskID]((name, progress.add_task(name, total=steps)) for name in options.layouts)
         replayed = replay(session, settings, options, lambda name, done: progress.update(bars[name], completed=done))
         return asyncio.run(replayed)
-
-
-def _write(result: ReplayResult, json_file: Path | None, html_file: Path | None) -> Iterator[Path]:
-    """Write the requested files, and yield their paths."""
-    from midfill.replay.html_report import write_html_report
-    from midfill.replay.results import summary
-
-    text = json.dumps(summary(result), indent=2)
-    if json_file == Path("-"):
-        typer.echo(text)
-    elif json_file is not None:
-        json_file.write_text(text + "\n", encoding="utf-8")
-        yield json_file
-    if html_file is not None:
-        write_html_report(result, html_file)
-        yield html_file

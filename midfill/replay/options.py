@@ -41,9 +41,6 @@ class ReplayOptions:
     json_file: Annotated[
         Path | None, typer.Option("--json", help="Write the summary as JSON to this file; - for stdout.")
     ] = None
-    html_file: Annotated[Path | None, typer.Option("--html", help="Write a self-contained HTML page to this file.")] = (
-        None
-    )
 
     @property
     def mode(self) -> Mode:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable
-from contextlib import ExitStack, asynccontextmanager
+from contextlib import AbstractContextManager, ExitStack, asynccontextmanager, nullcontext
 from dataclasses import replace
 
 from inference.checkpoints.checkpoint import find_checkpoint
@@ -14,6 +14,7 @@ from inference.loading.options import engine_options
 from inference.remote.connecting import open_engine
 from inference.text.tokenization import TextTokenizer
 from midfill.headless.lsp_session import open_session
+from midfill.headless.lsp_values import ServerStatus
 from midfill.headless.private_core import private_core_environment
 from midfill.replay.options import ReplayOptions
 from midfill.replay.results import Record, ReplayResult, StrategyResult, savings_of
@@ -23,11 +24,15 @@ from midfill.replay.verifier import Verifier
 from protocol.errors import MidfillError
 from protocol.heat import heat
 from protocol.messages import Usage
-from protocol.settings import Settings
+from protocol.settings import Settings, chosen_settings
 
 OnStep = Callable[[str, int], None]
 
 _START_SECONDS = 300.0
+_SERVER_SETTINGS = (
+    *("model", "device", "dtype", "strategy", "healing", "exact"),
+    *("max_tokens", "prefix_tokens", "suffix_tokens", "store_mb"),
+)
 _NOTHING = Usage(0, 0, 0, 0, 0.0, 0.0, 0.0)
 
 
@@ -55,16 +60,8 @@ async def open_target(trace: Trace, settings: Settings, options: ReplayOptions) 
     """The target of a mode, with the session's document open and the model ready."""
     text = text_at(trace, options.start)
     if options.mode == "stdio":
-        with private_core_environment() as environment:
-            command = [sys.executable, "-P", "-m", "midfill", "lsp"]
-            given = {"model": settings.model, "strategy": settings.strategy, "maxTokens": settings.max_tokens}
-            given |= {"storeMb": settings.store_mb, "device": settings.device}
-            given |= {"dtype": settings.dtype, "healing": settings.healing}
-            given |= {"prefixTokens": settings.prefix_tokens, "suffixTokens": settings.suffix_tokens}
-            async with open_session(command, settings=given, environment=environment) as session:
-                target = SessionTarget(session, options.language, text)
-                await session.wait_until_ready(_START_SECONDS)
-                yield target
+        async with open_server(settings, options.language, text) as target:
+            yield target
     else:
         load = load_dry_engine if options.mode == "dry" else open_engine
         engine = load(engine_options(settings))
@@ -72,6 +69,29 @@ async def open_target(trace: Trace, settings: Settings, options: ReplayOptions) 
             yield EngineTarget(engine, settings, options.language, text)
         finally:
             engine.close()
+
+
+@asynccontextmanager
+async def open_server(
+    settings: Settings,
+    language: str,
+    text: str,
+    *,
+    shared: bool = False,
+    hear: Callable[[ServerStatus], None] | None = None,
+) -> AsyncIterator[SessionTarget]:
+    """A real language server with this text open and the model ready, and its core: a private one unless `shared`.
+
+    `hear` is called with each status until then.
+    """
+    command = [sys.executable, "-P", "-m", "midfill", "lsp"]
+    given = chosen_settings(settings, _SERVER_SETTINGS)
+    core: AbstractContextManager[dict[str, str]] = nullcontext({}) if shared else private_core_environment()
+    with core as environment:
+        async with open_session(command, settings=given, environment=environment) as session:
+            target = SessionTarget(session, language, text)
+            await session.wait_until_ready(_START_SECONDS, hear)
+            yield target
 
 
 async def _play(
@@ -106,21 +126,19 @@ async def _play(
         suggestions.append(answer.suggestion)
         remarks += [f"step {options.start + number}: {answer.suggestion!r} {what}" for what in answer.faults]
         faults.update(answer.faults)
-        records.append(_record(options.start + number, step, answer, target, tokenizer))
+        records.append(_record(options.start + number, step, answer, tokenizer))
     savings = None if options.mode == "dry" else savings_of(played, suggestions)
-    tiers = tuple(target.store_bytes())
     return StrategyResult(
-        settings.strategy, tuple(records), tuple(errors), savings, tiers, dict(faults), tuple(remarks), tell_move
+        settings.strategy, tuple(records), tuple(errors), savings, dict(faults), tuple(remarks), tell_move
     )
 
 
-def _record(number: int, step: Step, answer: StepResult, target: Target, tokenizer: TextTokenizer) -> Record:
+def _record(number: int, step: Step, answer: StepResult, tokenizer: TextTokenizer) -> Record:
     """What a step cost."""
     usage = answer.usage or _NOTHING
     inserted = sum(map(tokenizer.count_tokens, step.inserted))
     return Record(
         step=number,
-        kind=step.kind,
         single_cursor=step.single_cursor,
         inserted_tokens=inserted,
         prompt_tokens=usage.prompt_tokens,
@@ -129,5 +147,4 @@ def _record(number: int, step: Step, answer: StepResult, target: Target, tokeniz
         milliseconds=answer.milliseconds,
         heat=heat(usage, inserted),
         suggestion=answer.suggestion,
-        store_bytes=tuple(target.store_bytes().values()),
     )

@@ -20,7 +20,6 @@ class Record:
     """One request of a replay: the edit before it, its cost, and its suggestion."""
 
     step: int
-    kind: str
     single_cursor: bool
     inserted_tokens: int
     prompt_tokens: int
@@ -29,7 +28,6 @@ class Record:
     milliseconds: float  # from the request to its answer, as the client sees it
     heat: Heat
     suggestion: str
-    store_bytes: tuple[int, ...] = ()  # per tier, after the request
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +49,6 @@ class StrategyResult:
     records: tuple[Record, ...]
     errors: tuple[str, ...]
     savings: Savings | None  # None without a model
-    tiers: tuple[str, ...] = ()  # names for `Record.store_bytes`
     faults: Mapping[str, int] = field(default_factory=dict)  # suggestions by kind of fault
     remarks: tuple[str, ...] = ()  # the same, a text for each
     moves_announced: bool = False  # whether moves before edits elsewhere were announced

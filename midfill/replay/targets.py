@@ -14,7 +14,7 @@ from lsp_server.suggesting.queries import Query
 from lsp_server.suggesting.requests import PromptCost
 from midfill.headless.engine_core import EngineCore
 from midfill.headless.lsp_session import LspSession
-from midfill.headless.lsp_values import Suggestion
+from midfill.headless.lsp_values import Answer, Suggestion, UsageReport
 from midfill.replay.faults import OUTDATED, find_faults
 from midfill.replay.trace import Step
 from protocol.errors import MidfillError
@@ -46,10 +46,6 @@ class Target(Protocol):
 
     async def last_exchange(self) -> tuple[CompletionRequest, Completion] | None:
         """The last request for a suggestion to the core and its completion; None if there was none."""
-        ...
-
-    def store_bytes(self) -> dict[str, int]:
-        """The store's bytes by tier, if the target knows them."""
         ...
 
 
@@ -90,25 +86,27 @@ class EngineTarget:
     async def last_exchange(self) -> tuple[CompletionRequest, Completion] | None:
         return self._document.last_exchange
 
-    def store_bytes(self) -> dict[str, int]:
-        return {tier.name: tier.used_bytes for tier in self.core.engine.stats().tiers}
-
 
 class SessionTarget:
     """A real language server over stdio, and its core; checks after every step that its text is the trace's."""
 
     def __init__(self, session: LspSession, language_id: str, text: str) -> None:
-        self._session = session
+        self.answer = Answer((), 0.0, None)  # the last one, as the server sent it
+        self.session = session
         session.open(URI, language_id, text)
 
+    async def move(self, cursor: Position, timeout_s: float = _AHEAD_SECONDS) -> UsageReport | None:
+        """Announce a cursor move; the cost of what the server then makes resident, None if that is nothing in time."""
+        self.session.move_cursor(URI, cursor)
+        return await self.session.wait_for_ahead(timeout_s)
+
     async def play(self, step: Step, *, tell_move: bool) -> StepResult:
-        session = self._session
+        session = self.session
         session.ahead.clear()
         if tell_move and step.moved_to is not None:
-            session.move_cursor(URI, step.moved_to)
-            await session.wait_for_ahead(_AHEAD_SECONDS)
+            await self.move(step.moved_to)
         session.change(URI, step.edits)
-        answer = await session.suggest(URI, step.cursor)
+        self.answer = answer = await session.suggest(URI, step.cursor)
         expected = hashlib.sha256(step.text.encode()).hexdigest()
         if await session.document_hash(URI) != expected:
             raise MidfillError("the language server's text differs from the trace's")
@@ -121,7 +119,4 @@ class SessionTarget:
         return StepResult(usage, suggestion, ahead_tokens, answer.milliseconds, tuple(faults), core_ms)
 
     async def last_exchange(self) -> tuple[CompletionRequest, Completion] | None:
-        return await self._session.last_exchange(URI)
-
-    def store_bytes(self) -> dict[str, int]:
-        return {}
+        return await self.session.last_exchange(URI)

@@ -53,7 +53,6 @@ class Step:
     edits: tuple[Edit, ...]
     cursor: Position
     text: str  # of the document, after the edits
-    kind: str  # of edit, for grouping in the report
     time: float | None = None  # as in `Trace.times`
 
     @property
@@ -125,7 +124,7 @@ def play(trace: Trace, start: int = 0, limit: int | None = None) -> Iterator[Ste
             text = text[: patch.position] + patch.inserted + text[stop_offset:]
         cursor = _cursor_after(patches)
         time = trace.times[index] if trace.times else None
-        yield Step(moved_to, tuple(edits), position_at(text, cursor), text, _kind(patches, moved=moved), time)
+        yield Step(moved_to, tuple(edits), position_at(text, cursor), text, time)
 
 
 def text_at(trace: Trace, start: int) -> str:
@@ -184,11 +183,3 @@ def _cursor_after(patches: tuple[Patch, ...]) -> int:
 def _is_forward_delete(patches: tuple[Patch, ...], cursor: int | None) -> bool:
     """Whether the edit is a Delete key's: it deletes text behind the cursor, which does not move."""
     return len(patches) == 1 and patches[0].deleted == 1 and not patches[0].inserted and patches[0].position == cursor
-
-
-def _kind(patches: tuple[Patch, ...], *, moved: bool) -> str:
-    if len(patches) > 1:
-        return "several places"
-    (patch,) = patches
-    what = "replace" if patch.deleted and patch.inserted else "delete" if patch.deleted else "insert"
-    return f"{what} after a move" if moved else what

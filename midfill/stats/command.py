@@ -21,8 +21,8 @@ from rich.table import Table
 from lsp_server.usage.database import read_statistics, statistics_file
 from lsp_server.usage.statistics import COUNTS, Group, Statistics
 from midfill.output_files import check_writable
-from midfill.stats.summary import Summary, summary_of
-from midfill.stats.wording import COLUMNS, LEGEND, cells, saving
+from midfill.stats.page import write_page
+from midfill.stats.summary import COLUMNS, LEGEND, Summary, cells, summary_of
 from protocol.errors import BadInput
 
 _LATEST_DAYS = 14  # in the table, unless --days says more
@@ -31,7 +31,7 @@ _LATEST_DAYS = 14  # in the table, unless --days says more
 def stats_command(
     days: Annotated[int | None, typer.Option(min=1, help="Only the last days, today included.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print a JSON object.")] = False,
-    html: Annotated[Path | None, typer.Option(help="Write a page with plots, which needs no network.")] = None,
+    html: Annotated[Path | None, typer.Option(help="Write a page, which needs no network.")] = None,
     opens: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
     export: Annotated[Path | None, typer.Option(help="Write the counts as CSV; - for the standard output.")] = None,
     reset: Annotated[bool, typer.Option("--reset", help="Delete all counts.")] = False,
@@ -75,7 +75,7 @@ def _show(summary: Summary, days: int | None, path: Path) -> None:
         f"{whole.typed_through:,} typed by hand, {whole.dismissed:,} dismissed"
     )
     console.print(_table(summary, days or _LATEST_DAYS))
-    for line in (*LEGEND, saving(summary.typing_speed)):
+    for line in LEGEND:
         console.print(line, style="bright_black", highlight=False)
     console.print(f"Counted in {path}; set `statistics` to false to stop counting.", markup=False, soft_wrap=True)
 
@@ -85,13 +85,12 @@ def _table(summary: Summary, days: int) -> Table:
     table.add_column("", no_wrap=True)
     for name in COLUMNS:
         table.add_column(name, justify="right")
-    speed = summary.typing_speed
-    table.add_row("all", *cells(summary.total, speed), style="bold", end_section=True)
+    table.add_row("all", *cells(summary.total), style="bold", end_section=True)
     sections = ([*summary.by("day").items()][-days:][::-1], summary.by("language").items(), summary.by("model").items())
     for section in sections:
         table.add_row()
         for name, statistics in section:
-            table.add_row(escape(name), *cells(statistics, speed))
+            table.add_row(escape(name), *cells(statistics))
     return table
 
 
@@ -107,8 +106,6 @@ def _page_file() -> Path:
 
 
 def _write_page(summary: Summary, path: Path, opens: bool) -> None:
-    from midfill.stats.page import write_page  # plotly takes a while to import
-
     write_page(summary, path)
     typer.echo(f"wrote {path}", err=True)  # JSON or CSV may go to the standard output
     if opens and not webbrowser.open(path.resolve().as_uri()):

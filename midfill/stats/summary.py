@@ -1,4 +1,4 @@
-"""The statistics of a period, in total and by day, model and language, with the figures that follow from them."""
+"""The statistics of a period, in total and by day, model and language, and how the table and the page write them."""
 
 from __future__ import annotations
 
@@ -12,13 +12,21 @@ from lsp_server.usage.statistics import LATENCY_CLASSES_MS, Group, Statistics, t
 
 Dimension = Literal["day", "model", "language"]
 
+COLUMNS = ("shown", "accepted", "kept 30 s", "kept 10 min", "of your code", "hot", "p50 ms", "p95 ms")
+LEGEND = (
+    "Accepted: the share of shown suggestions that you accepted, whole or in part.",
+    "Kept: the share of accepted characters that was still there later.",
+    "Of your code: accepted characters in all that you typed or accepted.",
+    "Hot: prompts of which at most 3 tokens more than the inserted ones were computed.",
+    "p50, p95: the time from a request to its suggestion, at most.",
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """The statistics of a period; `typing_speed` is that of all time, in characters per second."""
+    """The statistics of a period."""
 
     groups: Mapping[Group, Statistics]
-    typing_speed: float | None
 
     @property
     def total(self) -> Statistics:
@@ -43,7 +51,6 @@ class Summary:
     def as_json(self) -> dict[str, Any]:
         """The total's counts and figures, and those of each day, model and language."""
         return self._figures(self.total) | {
-            "typing_speed": self.typing_speed,
             "by_day": self._rows("day"),
             "by_model": self._rows("model"),
             "by_language": self._rows("language"),
@@ -61,7 +68,6 @@ class Summary:
             "kept_share_10min": statistics.kept_share_10min,
             "written_share": statistics.written_share,
             "hot_share": statistics.hot_share,
-            "time_saved_s": statistics.saved_s(self.typing_speed),
             "time_to_suggestion_ms": {f"p{rank}": statistics.latency_ms(rank / 100) for rank in (50, 95, 99)},
             "answers_by_ms": dict(zip([*map(str, LATENCY_CLASSES_MS), "more"], answers, strict=True)),
         }
@@ -70,5 +76,30 @@ class Summary:
 def summary_of(groups: Mapping[Group, Statistics], days: int | None, today: date) -> Summary:
     """The summary of the last `days` days, today included; of all time if None."""
     since = (today - timedelta(days=days - 1)).isoformat() if days else ""
-    chosen = {group: statistics for group, statistics in groups.items() if group.day >= since}
-    return Summary(chosen, total(groups.values()).typing_speed)
+    return Summary({group: statistics for group, statistics in groups.items() if group.day >= since})
+
+
+def cells(statistics: Statistics) -> tuple[str, ...]:
+    """The figures of one row, in the order of COLUMNS."""
+    return (
+        f"{statistics.shown:,}",
+        percent(statistics.acceptance_share),
+        percent(statistics.kept_share_30s),
+        percent(statistics.kept_share_10min),
+        percent(statistics.written_share),
+        percent(statistics.hot_share),
+        latency(statistics, 0.5),
+        latency(statistics, 0.95),
+    )
+
+
+def percent(share: float | None) -> str:
+    """A share from 0 to 1."""
+    return "–" if share is None else f"{share:.0%}"
+
+
+def latency(statistics: Statistics, share: float) -> str:
+    """The upper bound of a latency quantile in milliseconds."""
+    if not any(statistics.answers):
+        return "–"
+    return str(statistics.latency_ms(share) or f">{LATENCY_CLASSES_MS[-1]}")

@@ -152,9 +152,7 @@ def test_below_the_least_speed_nothing_is_compiled_any_more(seconds: float, stop
 
 def test_it_needs_few_packages() -> None:
     """Those that a machine for training has; the test blocks the others that midfill depends on."""
-    absent = (
-        "accelerate cattrs lsprotocol peft platformdirs plotly pygls rapidfuzz rich starlette typer uvicorn websockets"
-    )
+    absent = "accelerate cattrs lsprotocol peft platformdirs pygls rapidfuzz rich starlette typer uvicorn websockets"
     modules = "run.trainer run.exact_lines interchange.parts interchange.from_gguf examples.shards"
     code = f"""
 import sys

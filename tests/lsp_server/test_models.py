@@ -20,10 +20,10 @@ async def list_models(settings: dict[str, Any]) -> Any:
 
 
 def prints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: str) -> Path:
-    """Stands in for the interpreter that runs `midfill models`: notes the arguments, and starts no core."""
+    """Stands in for the interpreter that lists the models: notes the arguments, and starts no core."""
     arguments = tmp_path / "arguments"
     script = tmp_path / "python"
-    script.write_text(f'#!/bin/sh\n[ "$4" = models ] || exit 1\necho "$@" > {arguments}\n{program}\n')
+    script.write_text(f'#!/bin/sh\n[ "$3" = inference.loading ] || exit 1\necho "$@" > {arguments}\n{program}\n')
     script.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(script))
     return arguments
@@ -40,7 +40,8 @@ async def test_an_editor_lists_them_with_its_settings(tmp_path: Path, monkeypatc
     arguments = prints(tmp_path, monkeypatch, """echo '[{"name": "ollama:a:b"}]'""")
     assert await list_models({"device": "cpu", "contextTokens": 512}) == [{"name": "ollama:a:b"}]
     given = arguments.read_text().strip()
-    assert given == "-P -m midfill models --json --device cpu --dtype auto --weights auto --context-tokens 512"
+    chosen = '{"device": "cpu", "dtype": "auto", "weights": "auto", "contextTokens": 512}'
+    assert given == f"-P -m inference.loading list {chosen}"
 
 
 async def test_a_failure_is_told_to_the_editor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,7 +19,7 @@ from protocol.settings import CORE_SETTINGS, option_name
 def served(monkeypatch: pytest.MonkeyPatch, runtime: Path) -> list[Any]:
     """What `midfill core` would have served."""
     served: list[Any] = []
-    monkeypatch.setattr("inference.server.process.serve", lambda options, on_published: not served.append(options))
+    monkeypatch.setattr("inference.server.starting.serve", lambda options, on_published: not served.append(options))
     return served
 
 
@@ -30,7 +30,7 @@ def test_a_core_whose_model_thread_still_works_ends_without_python_s_way_out(
     monkeypatch.setattr("os._exit", codes.append)
     CliRunner().invoke(app, ["core"])
     assert codes == []
-    monkeypatch.setattr("inference.server.process.serve", lambda options, on_published: False)
+    monkeypatch.setattr("inference.server.starting.serve", lambda options, on_published: False)
     CliRunner().invoke(app, ["core"])
     assert codes == [0]
 
@@ -73,7 +73,6 @@ def test_every_setting_of_a_core_is_an_option_of_its_command() -> None:
         (["core", "--log-file", "{empty}/no/core.log"], "midfill: {empty}/no/core.log cannot be written: No such file"),
         (["demo", "--svg", "{empty}/no/demo.svg"], "midfill: {empty}/no/demo.svg cannot be written: No such file"),
         (["stats", "--html", "{empty}/no/page.html"], "midfill: {empty}/no/page.html cannot be written: No such file"),
-        (["replay", "{trace}", "--dry", "--html", "{empty}"], "midfill: {empty} cannot be written: Is a directory"),
         (["replay", "{trace}", "--dry", "--json", "{empty}"], "midfill: {empty} cannot be written: Is a directory"),
         (["replay", "{trace}", "--dry"], "midfill: {trace} is not a trace: it has no list `txns`"),
         (["complete", "a.py"], "midfill: a.py: expected FILE:LINE:COL"),

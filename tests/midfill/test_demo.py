@@ -1,4 +1,4 @@
-"""The demo's parts, without processes: the editor, the typist, the figures and the views."""
+"""The demo's parts, without processes: the sessions, their player, the figures and the views."""
 
 import ast
 import io
@@ -6,26 +6,26 @@ import random
 import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import Literal
 from xml.etree import ElementTree
 
 import pytest
 from rich.console import Console
 
-from lsp_server.editing.documents import Document, Position
+from lsp_server.editing.documents import Document, Edit, Position
 from lsp_server.editing.positions import ClientPosition
-from midfill.demo.editor import Editor, KeyPress
 from midfill.demo.picture import write_picture
-from midfill.demo.player import Keystroke
+from midfill.demo.player import Keystroke, play
 from midfill.demo.report import HEAT_STYLES, report, summarize
-from midfill.demo.script import SCENES, Backspace, Jump, Scene, Type
-from midfill.demo.typist import Typist
 from midfill.demo.views import frame, plain_line
-from midfill.headless.lsp_values import Suggestion, UsageReport
-from protocol.errors import BadInput
+from midfill.headless.lsp_values import Answer, Suggestion, UsageReport
+from midfill.replay.trace import Step, Trace, read_trace
+from midfill.replay.trace import play as steps_of
 from protocol.heat import Heat
 from protocol.messages import Usage
 
-PYTHON, TYPESCRIPT = SCENES["python"], SCENES["typescript"]
+SAMPLES = Path(__file__).parents[2] / "midfill" / "samples"
+PYTHON, TYPESCRIPT = (read_trace(SAMPLES / f"{name}.json") for name in ("warehouse.py", "basket.ts"))
 WRITTEN = '''
     def remove(self, name: str) -> None:
         """Take an item out of the warehouse."""
@@ -34,105 +34,62 @@ WRITTEN = '''
         logging.info("removed %s", name)
         del self._items[name]
 '''
+Suggest = Callable[[str, Position], Suggestion | None]
 
 
-def editor_at(marked: str) -> Editor:
-    """An editor with the text, the cursor where ║ stands."""
-    before, _, after = marked.partition("║")
-    editor = Editor(Document.from_text("file:///x.py", "python", 1, before + after))
-    editor.move(Position(before.count("\n"), len(before.rpartition("\n")[2])))
-    return editor
+class Server:
+    """Follows the steps as a language server does, and suggests what it is told to."""
+
+    def __init__(self, text: str, suggest: Suggest) -> None:
+        self.document = Document.from_text("file:///x", "python", 1, text)
+        self.answer = Answer((), 0.0, None)
+        self._suggest = suggest
+
+    async def move(self, cursor: Position, timeout_s: float) -> None:
+        self.document.check(cursor)
+
+    async def play(self, step: Step, *, tell_move: bool) -> None:
+        for edit in step.edits:
+            self.document.apply(edit)
+        assert self.document.text == step.text
+        self.document.check(step.cursor)
+        suggestion = self._suggest(step.text, step.cursor)
+        self.answer = Answer((suggestion,) if suggestion else (), 0.0, None)
 
 
-def marked(editor: Editor) -> str:
-    lines = list(editor.document.lines)
-    line, column = editor.cursor
-    lines[line] = lines[line][:column] + "║" + lines[line][column:]
-    return "".join(lines)
+async def demo(suggest: Suggest, session: Trace = PYTHON) -> tuple[str, list[Keystroke]]:
+    """The whole session, with the suggestion after every key from `suggest`: the text in the end, and the keys."""
+    server = Server(session.start, suggest)
+    keys = [key async for key in play(server, session.start, [*steps_of(session)], 0.0)]  # type: ignore[arg-type]
+    return server.document.text, keys
 
 
-@pytest.mark.parametrize(
-    ("before", "keys", "after"),
-    [
-        ("f║", "(", "f(║)"),
-        ("f║", "(x)", "f(x)║"),
-        ("f║x", "(", "f(║x"),  # before a word nothing is closed
-        ("f(║)", "[", "f([║])"),
-        ("if x:║", "\n", "if x:\n    ║"),
-        ("    pass║\n", "\n", "    pass\n    ║\n"),
-        ("  f({║})", "\n", "  f({\n      ║\n  })"),  # a pair's closer goes below
-        ("    pass\n    ║\n", "\n", "    pass\n\n    ║\n"),  # no white space stays on the blank line
-        ("║", "\t", "    ║"),
-    ],
-)
-def test_typing(before: str, keys: str, after: str) -> None:
-    editor = editor_at(before)
-    for key in keys:
-        editor.type_character(key)
-    assert marked(editor) == after
+def nothing(text: str, cursor: Position) -> None:
+    return None
 
 
-@pytest.mark.parametrize(
-    ("before", "after"), [("ab║", "a║"), ("f(║)", "f║"), ("        ║x", "    ║x"), ("      ║x", "    ║x")]
-)
-def test_backspace(before: str, after: str) -> None:
-    editor = editor_at(before)
-    editor.backspace()
-    assert marked(editor) == after
-
-
-def test_backspace_at_the_start_of_a_line_is_refused() -> None:
-    with pytest.raises(BadInput, match="nothing to delete"):
-        editor_at("x\n║").backspace()
-
-
-def test_accepting_replaces_what_the_suggestion_covers_and_undo_takes_it_back() -> None:
-    editor = editor_at("f(║)\n")
-    editor.accept("a,\n  b)", Position(0, 3))
-    assert marked(editor) == "f(a,\n  b)║\n"
-    editor.undo()
-    assert marked(editor) == "f(║)\n"
-    with pytest.raises(BadInput, match="nothing to undo"):
-        editor_at("║").undo()
-
-
-def play(suggest: Callable[[Editor], Suggestion | None], scene: Scene = PYTHON) -> tuple[Editor, list[KeyPress]]:
-    """The whole script, with the suggestion after every key from `suggest`."""
-    editor = Editor(Document.from_text("file:///x", scene.language, 1, scene.text))
-    typist = Typist(editor)
-    presses = []
-    for press in typist.keys(scene.script):
-        presses.append(press)
-        typist.shown = suggest(editor)
-    return editor, presses
-
-
-def oracle(editor: Editor) -> Suggestion | None:
-    """The rest of the line that the script is going to write."""
-    line = editor.document.lines[editor.cursor.line][: editor.cursor.column]
+def oracle(text: str, cursor: Position) -> Suggestion | None:
+    """The rest of the line that the session is going to write, over the closers behind the cursor."""
+    whole = text.split("\n")[cursor.line]
+    line = whole[: cursor.column]
     known = next((each for each in WRITTEN.splitlines() if line.strip() and each.startswith(line)), None)
     rest = known.removeprefix(line) if known else ""
-    return Suggestion(rest, editor.cursor, editor.cursor) if rest else None
+    return Suggestion(rest, cursor, Position(cursor.line, len(whole))) if rest else None
 
 
-def written_by_hand() -> str:
-    text = PYTHON.text.replace("import json\n", "import json\nimport logging\n")
-    return text.replace("        return self._items[name]\n", f"        return self._items[name]\n{WRITTEN}")
+async def test_the_session_writes_the_method() -> None:
+    text, keys = await demo(nothing)
+    written = PYTHON.start.replace("import json\n", "import json\nimport logging\n")
+    assert text == PYTHON.end
+    assert text == written.replace("        return self._items[name]\n", f"        return self._items[name]\n{WRITTEN}")
+    ast.parse(text)
+    labels = [key.label for key in keys]
+    assert {"( auto-closed", "backspace", "Enter"} <= set(labels)
+    assert [key.label for key in keys if key.kind == "jump"] == ["jump to 64", "jump to 6", "jump to 70"]
 
 
-def test_the_script_writes_the_method() -> None:
-    editor, presses = play(lambda _: None)
-    assert editor.document.text == written_by_hand()
-    ast.parse(editor.document.text)
-    labels = [press.label for press in presses]
-    assert "( auto-closed" in labels
-    assert ") typed over" in labels
-    assert "backspace" in labels
-    assert sum(press.jumped for press in presses) == 3
-
-
-def test_the_script_in_typescript_writes_a_method_and_a_condition() -> None:
-    editor, presses = play(lambda _: None, TYPESCRIPT)
+async def test_the_session_in_typescript_writes_a_method_and_a_condition() -> None:
+    text, keys = await demo(nothing, TYPESCRIPT)
     method = """
     remove(name: string): Item {
         const item = this.find(name);
@@ -146,45 +103,47 @@ def test_the_script_in_typescript_writes_a_method_and_a_condition() -> None:
         }
         basket.add(item);
 """
-    assert method in editor.document.text
-    assert condition in editor.document.text
-    assert editor.document.text.count("{") == editor.document.text.count("}")
-    assert "{ auto-closed" in [press.label for press in presses]
+    assert method in text
+    assert condition in text
+    assert text == TYPESCRIPT.end
+    assert "{ auto-closed" in [key.label for key in keys]
 
 
-def test_suggestions_that_are_right_are_accepted() -> None:
-    editor, presses = play(oracle)
-    assert editor.document.text == written_by_hand()
-    assert sum(press.accepted for press in presses) >= 3
-    assert len(presses) < len(play(lambda _: None)[1])
+async def test_suggestions_that_are_right_are_accepted() -> None:
+    text, keys = await demo(oracle)
+    assert text == PYTHON.end
+    assert sum(key.kind == "accept" for key in keys) >= 3
+    assert len(keys) < len((await demo(nothing))[1])
 
 
-def test_suggestions_that_are_wrong_change_nothing() -> None:
+async def test_the_first_keys_are_typed_by_hand() -> None:
+    _, keys = await demo(oracle)
+    assert [key.kind for key in keys[:31]] == ["jump"] + ["key"] * 30
+
+
+async def test_suggestions_that_are_wrong_change_nothing_and_one_is_tried_out_and_undone() -> None:
     dice = random.Random(7)
 
-    def guess(editor: Editor) -> Suggestion | None:
-        right = oracle(editor)
-        if right is None or dice.random() < 0.5:
-            return Suggestion("nonsense()", editor.cursor, editor.cursor)
-        return right
+    def guess(text: str, cursor: Position) -> Suggestion | None:
+        right = oracle(text, cursor)
+        return Suggestion("nonsense()", cursor, cursor) if right is None or dice.random() < 0.5 else right
 
-    assert play(guess)[0].document.text == written_by_hand()
-
-
-def test_the_script_says_where_it_does_not_fit() -> None:
-    typist = Typist(editor_at("║x = 1\n"))
-    with pytest.raises(BadInput, match="'import json' is not in"):
-        list(typist.keys([Type("y"), Backspace(1), Jump("import json")]))
+    text, keys = await demo(guess)
+    assert text == PYTHON.end
+    index = next(index for index, key in enumerate(keys) if key.kind == "undo")
+    assert keys[index - 1].kind == "accept"
+    assert (keys[index].step.text, keys[index].cursor) == (keys[index - 2].step.text, keys[index - 2].cursor)
 
 
 def keystroke(heat: Heat | None, recomputed: int = 1, milliseconds: float = 10.0, **changes: bool | str) -> Keystroke:
     usage = Usage(1000, recomputed, 5, 6, 0.0, 1.0, 2.0)
     ahead, source = bool(changes.get("ahead")), str(changes.get("source", "core"))
     cost = UsageReport("file:///x.py", 1, ClientPosition(0, 0), ahead, source, heat, usage, 4.0) if heat else None
-    press = KeyPress("x", None, jumped=ahead, accepted=bool(changes.get("accepted")))
+    kind: Literal["jump", "accept", "key"] = "jump" if ahead else "accept" if changes.get("accepted") else "key"
     cursor = Position(0, 1)
     suggestion = None if ahead else Suggestion("yz\n    more", cursor, cursor)
-    return Keystroke(press, cursor, ("x = 1\n", ""), suggestion, milliseconds, cost)
+    step = Step(None, (Edit(Position(0, 0), Position(0, 0), "x"),), cursor, "x = 1\n")
+    return Keystroke("x", kind, step, suggestion, milliseconds, cost)
 
 
 RUN = [
@@ -218,7 +177,7 @@ def shown(renderable: object, width: int = 100) -> str:
 
 @pytest.mark.parametrize("width", [60, 80, 100, 200])
 def test_frame_fits_the_terminal_and_shows_text_ghost_and_cost(width: int) -> None:
-    text = shown(frame(RUN, PYTHON), width)
+    text = shown(frame(RUN, "warehouse.py", "python"), width)
     assert max(map(len, text.splitlines())) <= min(width, 100)
     assert "1 xyz" in text
     assert "more = 1" in text
@@ -249,7 +208,7 @@ def visible(element: str, second: float) -> bool:
 
 def test_picture(tmp_path: Path) -> None:
     path = tmp_path / "demo.svg"
-    write_picture(path, RUN, PYTHON)
+    write_picture(path, RUN, "warehouse.py", "python")
     svg = path.read_text(encoding="utf-8")
     ElementTree.fromstring(svg)
     assert "warehouse.py" in svg

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from inference.loading.choices import choices
 from midfill.commands import app
-from midfill.doctor import models as judged
-from midfill.doctor.models import choices, models
+from midfill.doctor.models import models
 from protocol.settings import Settings
 from tests.inference.gguf_files import write_gguf
 
@@ -49,9 +49,7 @@ def test_text_for_people(home: Path) -> None:
 
 
 def test_a_model_that_does_not_fit(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        judged.psutil, "virtual_memory", lambda: type("Memory", (), {"available": 2**20, "total": 2**33})()
-    )
+    monkeypatch.setattr("psutil.virtual_memory", lambda: type("Memory", (), {"available": 2**20, "total": 2**33})())
     (tiny,) = [choice for choice in choices(Settings(), ()) if choice.model.name == "tiny"]
     assert "and 1 MB are free" in tiny.problem
 

@@ -72,7 +72,7 @@ def test_the_distributions_have_what_they_need_and_no_more() -> None:
         names = wheel.namelist()
         assert "inference/backends/cpu/kernel/decode.cpp" in "\n".join(sdist.getnames())
     assert [name for name in names if "/_decode" in name and name.endswith((".so", ".pyd"))]
-    assert "midfill/samples/warehouse.py" in names
+    assert "midfill/samples/warehouse.py.json" in names
     assert not [name for name in names if name.endswith((".safetensors", ".cpp")) or name.startswith("tests")]
     assert all(model.stat().st_size < 100e6 for model in models())
     assert "-py3-none-" in built("midfill-*.whl").name  # one for every Python
@@ -85,6 +85,11 @@ def test_a_small_installation_has_no_engine(small: Path, tmp_path: Path) -> None
     done = run([small / "midfill", "core"], tmp_path)
     assert "needs the engine" in done.stderr
     assert done.returncode == 2
+
+
+def test_a_small_installation_is_small(small: Path) -> None:
+    files = [path for path in small.parent.rglob("*") if path.is_file() and path.suffix != ".pyc"]
+    assert sum(path.stat().st_size for path in files) < 40e6
 
 
 def test_a_full_installation_completes_code(full: Path, tmp_path: Path) -> None:

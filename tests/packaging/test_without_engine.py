@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from midfill.installation import ENGINE, missing
+from protocol.installation import ENGINE, missing
 from tests.packaging.commands import SESSION, run
 
 REPOSITORY = Path(__file__).parents[2]
@@ -15,7 +15,7 @@ TRACE = REPOSITORY / "tests" / "data" / "rustcode-3000-3400.json.gz"
 # As in an environment without these packages: they can be neither imported nor found by their metadata.
 HIDE = """
 import importlib.metadata, sys
-from midfill.installation import ENGINE, is_of_engine, _required
+from protocol.installation import ENGINE, is_of_engine, _required
 class Hidden:
     def find_spec(self, name, path=None, target=None):
         if is_of_engine(name):
@@ -62,6 +62,13 @@ def test_a_command_works_or_names_the_extra(
     assert "Traceback" not in done.stderr
     assert said in done.stdout + done.stderr
     assert done.returncode == status
+
+
+def test_a_core_that_a_language_server_starts_names_the_extra(tmp_path: Path, without_engine: dict[str, str]) -> None:
+    done = run([sys.executable, "-m", "inference.server", "core.log", "{}"], tmp_path, **without_engine)
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("midfill: `midfill core` needs the engine (No module named")
+    assert done.returncode == 2
 
 
 def test_the_language_server_starts(tmp_path: Path, without_engine: dict[str, str]) -> None:

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 
 from protocol.errors import BadSettings
-from protocol.settings import SETTINGS, Settings
-from protocol.settings_sources import is_for_us, read_environment, with_environment, with_json, with_options
+from protocol.settings import SETTINGS, Settings, chosen_settings
+from protocol.settings_sources import (
+    is_for_us,
+    read_environment,
+    with_environment,
+    with_json,
+    with_json_text,
+    with_options,
+)
 
 DEFAULTS = Settings()
 
@@ -155,3 +163,22 @@ def test_a_folder_may_have_spaces() -> None:
     folders = ("~/My Projects/secret", "/w/a")
     assert with_options(Settings(), {"disabled_folders": [",".join(folders)]}).disabled_folders == folders
     assert with_json(Settings(), {"disabledFolders": list(folders)})[0].disabled_folders == folders
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{", "the settings are not JSON .*: '{'"),
+        ("[1]", "the settings must be an object with keys, not"),
+        ('{"devce": "cpu"}', "did you mean device"),
+        ('{"maxTokens": "many"}', "maxTokens = 'many'"),
+    ],
+)
+def test_settings_from_another_program_that_are_none(text: str, message: str) -> None:
+    with pytest.raises(BadSettings, match=message):
+        with_json_text(Settings(), text)
+
+
+def test_settings_from_another_program() -> None:
+    given = json.dumps(chosen_settings(Settings(model="a", store_mb=7), ("model", "store_mb")))
+    assert with_json_text(Settings(device="cpu"), given) == Settings(model="a", store_mb=7, device="cpu")

@@ -75,7 +75,7 @@ function entries(server: Server): Entry[] {
     { label: "$(server-process) Choose model…", command: "midfill.chooseModel" },
     { label: "", kind: vscode.QuickPickItemKind.Separator },
     { label: "$(server) Manage the core…", description: "memory, dashboard, stop", command: "midfill.core" },
-    { label: "$(graph) Show statistics", description: "accepted, kept, time saved", command: "midfill.stats" },
+    { label: "$(graph) Show statistics", description: "accepted, kept, by day", command: "midfill.stats" },
     ...diagnosis,
   ];
 }

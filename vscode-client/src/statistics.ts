@@ -18,9 +18,7 @@ export async function showStatistics(server: Server): Promise<void> {
   }
   try {
     const html = await page(command);
-    const panel = vscode.window.createWebviewPanel("midfill.stats", "midfill statistics", vscode.ViewColumn.Active, {
-      enableScripts: true, // they draw the plots; the page's own policy lets it load nothing
-    });
+    const panel = vscode.window.createWebviewPanel("midfill.stats", "midfill statistics", vscode.ViewColumn.Active);
     panel.webview.html = html;
   } catch (error) {
     void vscode.window.showErrorMessage(`midfill: ${error instanceof Error ? error.message : String(error)}`);

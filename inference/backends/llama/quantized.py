@@ -14,7 +14,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from inference.backends import cuda
 from inference.backends.llama.weights import DecoderWeights, LayerWeights
 from protocol.errors import BadInput
 from protocol.settings import Weights
@@ -22,40 +21,8 @@ from protocol.settings import Weights
 Quantize = Callable[[Tensor], Tensor]
 
 MATRICES = ("qkv", "attention_out", "gate_up", "down")
-FP8_CAPABILITY = (8, 9)  # Ada, the first GPUs that multiply float8; Hopper is 9.0
 FP8_SIDES = 16  # torch._scaled_mm requires sides that are multiples of it
 LEAST_MAGNITUDE = 1e-12  # lower bound of a row's largest magnitude: avoids 0/0 for rows of zeros
-
-
-def check_quantization(scheme: Weights, device: torch.device, dtype: torch.dtype) -> None:
-    """Raise BadInput, with the value at fault and a remedy, if weights cannot be quantized for the device."""
-    if scheme == "int4" and device.type != "cpu":
-        raise BadInput(f"int4 weights need the CPU kernel, and the model runs on {device}: choose weights int8 or auto")
-    if device.type != "cuda":
-        raise BadInput(
-            f"{scheme} weights need a CUDA GPU, and the model runs on {device}: "
-            "choose weights auto, or int8 or int4 on a CPU"
-        )
-    try:
-        import torchao.quantization  # noqa: F401 - also detects a torch that is too old
-    except ImportError as error:
-        raise BadInput(f"{scheme} weights on a GPU need the package torchao: install torchao>=0.18") from error
-    if scheme == "int8" and dtype == torch.float16:
-        raise BadInput(
-            "int8 weights are multiplied before they are scaled, which overflows float16: "
-            "choose dtype auto, bfloat16 or float32, or weights auto"
-        )
-    if scheme == "int8":
-        return
-    if dtype != torch.bfloat16:
-        raise BadInput(f"fp8 weights are multiplied in bfloat16, not in {dtype}: choose dtype auto or bfloat16")
-    capability = cuda.capability(device)
-    if capability < FP8_CAPABILITY:
-        needed, found = (".".join(map(str, version)) for version in (FP8_CAPABILITY, capability))
-        raise BadInput(
-            f"fp8 weights need a GPU of compute capability {needed} or more, and {device} has {found}: "
-            "choose weights auto or int8"
-        )
 
 
 def quantized(weights: DecoderWeights, scheme: Weights, device: torch.device) -> DecoderWeights:
@@ -64,6 +31,10 @@ def quantized(weights: DecoderWeights, scheme: Weights, device: torch.device) ->
     If they come from main memory, the device never holds more than one unquantized matrix. In int8 a tied head stays
     the embedding: quantized, it would be a second copy and save nothing. fp8 makes that copy, for speed.
     """
+    try:
+        import torchao.quantization  # noqa: F401 - it refuses a torch that is too old
+    except ImportError as error:
+        raise BadInput(f"{scheme} weights on a GPU need torchao>=0.18, which cannot be imported: {error}") from error
     quantize = {"int8": _int8, "fp8": _fp8}[scheme]
     embedding = weights.embedding.to(device)
     tied = weights.head is weights.embedding

@@ -135,7 +135,7 @@ test("words and the rest are counted once, and the statistics show it", async ()
   await window.choose("Show statistics");
   const page = window.page.frameLocator("iframe.webview").frameLocator("#active-frame");
   await page.locator(".card", { hasText: "of your code" }).waitFor();
-  await page.locator(".js-plotly-plot .barlayer .point path").first().waitFor({ state: "attached" });
+  await page.locator(".bars i").first().waitFor({ state: "attached" });
   await window.picture("statistics");
 });
 

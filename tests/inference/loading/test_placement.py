@@ -13,10 +13,19 @@ from inference.checkpoints.gguf.file import GgufCheckpoint
 from inference.loading.engine import load_engine
 from inference.loading.gpus import Gpu
 from inference.loading.options import EngineOptions
-from inference.loading.placement import SMALL_BYTES, Placement, Situation, place, situation_of
+from inference.loading.placement import (
+    SMALL_BYTES,
+    Machine,
+    Placement,
+    Situation,
+    place,
+    plan_load,
+    situation_of,
+    weights_problem,
+)
 from inference.remote import connecting
-from protocol.errors import EngineUnavailable
-from protocol.settings import BUNDLED_MODEL
+from protocol.errors import BadInput, EngineUnavailable
+from protocol.settings import BUNDLED_MODEL, Weights
 from tests.inference.simulated_cuda import SimulatedCuda
 
 BF16 = Situation(has_gpu=True, fits_gpu=True, is_quantized=False, file_bytes=3 * 10**9, on_kernel=True, is_llama=True)
@@ -56,17 +65,78 @@ def test_what_runs_a_model(found: Situation, runner: str, why: str, *, is_slow: 
 def test_the_situation_is_read_from_the_files(tiny_checkpoint: Path) -> None:
     options = EngineOptions(str(tiny_checkpoint))
     checkpoint = open_checkpoint(tiny_checkpoint, "tiny")
-    found = situation_of(options, checkpoint, 10**10, (9, 0), SERVER)
+    large, none = Machine("cuda", 10**10, (9, 0), SERVER), Machine()
+    found = situation_of(options, checkpoint, large)
     assert (found.has_gpu, found.fits_gpu, found.is_quantized, found.is_llama) == (True, True, False, True)
     assert not found.needs_own_engine
-    assert not situation_of(options, checkpoint, 10**6).fits_gpu
-    assert not situation_of(options, checkpoint, None).has_gpu
+    assert not situation_of(options, checkpoint, replace(large, gpu_free=10**6)).fits_gpu
+    assert not situation_of(options, checkpoint, none).has_gpu
     for asked in (replace(options, weights="int8"), replace(options, dtype="float32")):
-        assert situation_of(asked, checkpoint, None).needs_own_engine
-    assert situation_of(replace(options, weights="int4"), checkpoint, None).needs_cpu
+        assert situation_of(asked, checkpoint, none).needs_own_engine
+    assert situation_of(replace(options, weights="int4"), checkpoint, none).needs_cpu
     bundled = open_checkpoint(Path(__file__).parents[3] / "inference/models/midfill-135m", BUNDLED_MODEL)
     assert isinstance(bundled, GgufCheckpoint)
-    assert situation_of(options, bundled, 10**10).is_quantized
+    assert situation_of(options, bundled, large).is_quantized
+
+
+@pytest.mark.parametrize(
+    ("changes", "machine", "planned"),
+    [
+        ({}, Machine(), ("CPU", "cpu")),
+        ({}, Machine("cuda", 10**10, (9, 0)), ("GPU", "cuda")),
+        ({}, Machine("cuda:0", 10**6, (9, 0)), ("CPU", "cpu")),
+        ({"device": "cuda:1"}, Machine("cuda:1", 10**6, (9, 0)), ("GPU", "cuda:1")),
+        ({"device": "cpu"}, Machine("cpu"), ("CPU", "cpu")),
+        ({"device": "cuda"}, Machine("cuda"), ("GPU", "cuda")),  # the doctor, where there is none
+    ],
+)
+def test_the_plan_is_that_of_the_device(
+    tiny_checkpoint: Path, changes: dict[str, str], machine: Machine, planned: tuple[str, str]
+) -> None:
+    options = replace(EngineOptions(str(tiny_checkpoint)), **changes)  # type: ignore[arg-type]
+    plan = plan_load(options, open_checkpoint(tiny_checkpoint, "tiny"), machine)
+    assert (plan.placement.runner, plan.device) == planned
+    assert plan.demand.on_gpu == plan.device.startswith("cuda")
+    assert (plan.dtype == "bfloat16") or not plan.demand.on_gpu
+    if machine.gpu_free and plan.demand.on_gpu:
+        assert plan.memory.free == machine.gpu_free
+
+
+def test_a_bad_dtype_is_named(tiny_checkpoint: Path) -> None:
+    options = EngineOptions(str(tiny_checkpoint), dtype="float8")
+    with pytest.raises(BadInput, match="unknown dtype 'float8': choose auto, float32, bfloat16, float16"):
+        plan_load(options, open_checkpoint(tiny_checkpoint, "tiny"), Machine())
+
+
+@pytest.mark.parametrize(
+    ("weights", "device", "dtype", "capability", "problem"),
+    [
+        ("auto", "cuda", "bfloat16", (9, 0), ""),
+        ("int8", "cpu", "float32", None, ""),
+        ("int4", "cpu", "float32", None, ""),
+        ("fp8", "cpu", "bfloat16", (9, 0), "fp8 weights need a CUDA GPU, and the model runs on cpu: choose"),
+        ("int8", "mps", "bfloat16", None, "int8 weights need a CUDA GPU, and the model runs on mps: choose"),
+        ("int4", "cuda", "bfloat16", (9, 0), "int4 weights need the CPU kernel, .* runs on cuda: choose"),
+        ("fp8", "cuda", "float16", (9, 0), "fp8 weights are multiplied in bfloat16, not in float16: choose"),
+        ("fp8", "cuda", "bfloat16", (8, 6), "capability 8.9 or more, and cuda has 8.6: choose weights auto or int8"),
+        ("fp8", "cuda", "bfloat16", (8, 9), ""),
+        ("fp8", "cuda:1", "bfloat16", (12, 0), ""),
+        ("int8", "cuda", "float32", (7, 5), ""),
+        ("int8", "cuda", "float16", (9, 0), "int8 weights .* overflows float16: choose dtype auto, bfloat16"),
+    ],
+)
+def test_weights_that_cannot_be_rounded_are_refused(
+    weights: Weights, device: str, dtype: str, capability: tuple[int, int] | None, problem: str
+) -> None:
+    found = weights_problem(weights, device, dtype, capability)
+    assert re.search(problem, found) if problem else not found
+
+
+@pytest.mark.parametrize("weights", ["int8", "fp8"])
+def test_a_missing_torchao_is_named(monkeypatch: pytest.MonkeyPatch, weights: Weights) -> None:
+    monkeypatch.setattr("inference.loading.placement.find_spec", lambda _: None)
+    assert weights_problem(weights, "cuda", "bfloat16", (9, 0)).endswith("install torchao>=0.18")
+    assert not weights_problem("int8", "cpu", "bfloat16", None)
 
 
 def test_a_model_that_does_not_fit_the_gpu_runs_on_the_cpu_and_says_so(

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import itertools
+import json
 import os
 import signal
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -30,7 +31,8 @@ from protocol.rendezvous import (
     runtime_folder,
     write_address,
 )
-from protocol.settings import Settings
+from protocol.settings import CORE_SETTINGS, Settings, json_name
+from protocol.settings_sources import with_json_text
 from tests.lsp_server.editor import PATIENCE_S, until
 from tests.lsp_server.fake_core import listening
 
@@ -125,14 +127,12 @@ def test_the_command_line_says_what_the_settings_say(tmp_path: Path) -> None:
     settings = Settings(
         model="some/model", device="cuda:1", dtype="float16", store_mb=7, unload_after_s=8, fim_format="mellum"
     )
-    command = core_command(settings, tmp_path / "log")
-    options = dict(itertools.pairwise(command))
-    assert command[1:5] == ["-P", "-m", "midfill", "core"]
-    assert options["--model"] == "some/model"
-    assert (options["--device"], options["--dtype"]) == ("cuda:1", "float16")
-    assert (options["--store-mb"], options["--unload-after-s"]) == ("7", "8")
-    assert (options["--fim-format"], options["--healing"]) == ("mellum", "auto")
-    assert options["--log-file"] == str(tmp_path / "log")
+    *command, log_file, text = core_command(replace(settings, engine_key="secret"), tmp_path / "log")
+    assert command[1:] == ["-P", "-m", "inference.server"]
+    assert log_file == str(tmp_path / "log")
+    assert "secret" not in text
+    assert with_json_text(Settings(), text) == settings
+    assert list(json.loads(text)) == [json_name(name) for name in CORE_SETTINGS]
 
 
 async def test_a_core_that_leaves_it_to_another_is_no_failure(folder: Path) -> None:

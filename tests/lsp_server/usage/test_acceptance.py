@@ -15,7 +15,6 @@ from lsp_server.suggesting.open_documents import Change, OpenDocuments
 from lsp_server.usage import kept
 from lsp_server.usage.acceptance import Acceptances
 from lsp_server.usage.kept import LOOKS, KeptText, Look
-from lsp_server.usage.keyboard import Keyboard
 from lsp_server.usage.statistics import Group, Statistics, total
 from protocol.settings import Settings
 
@@ -30,10 +29,9 @@ class Editor:
 
     def __init__(self, text: str) -> None:
         self.counted: list[Statistics] = []
-        self.now = 0.0
         self.documents = OpenDocuments(Settings())
         self.opened: OpenDocument = self.documents.open(URI, "python", 1, text)
-        self.acceptances = Acceptances(self, KeptText(self.count, QUICK), Keyboard(lambda: self.now))
+        self.acceptances = Acceptances(self, KeptText(self.count, QUICK))
         self.documents.on_change = self.acceptances.changed
 
     def group(self, language: str) -> Group:
@@ -68,7 +66,6 @@ class Editor:
 
     def type(self, column: int, text: str) -> None:
         for place, character in enumerate(text, start=column):
-            self.now += 0.2
             self.change((place, place, character))
 
     def replace_all(self, text: str) -> None:

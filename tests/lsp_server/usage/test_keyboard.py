@@ -1,4 +1,4 @@
-"""What counts as typed, and at what speed."""
+"""What counts as typed."""
 
 from __future__ import annotations
 
@@ -6,19 +6,17 @@ import pytest
 
 from lsp_server.editing.documents import Document, Edit, Position, Replacement
 from lsp_server.usage.keyboard import Keyboard
-from lsp_server.usage.statistics import Statistics, total
+from lsp_server.usage.statistics import Statistics
 
 LONG = "a line that somebody has pasted\n"
 
 
 class Writer:
     def __init__(self, text: str = "") -> None:
-        self.now = 0.0
-        self.keyboard = Keyboard(lambda: self.now)
+        self.keyboard = Keyboard()
         self.document = Document.from_text("file:///a", "python", 1, text)
 
-    def change(self, *edits: tuple[tuple[int, int], tuple[int, int], str], after_s: float = 0.1) -> Statistics:
-        self.now += after_s
+    def change(self, *edits: tuple[tuple[int, int], tuple[int, int], str]) -> Statistics:
         replacements = []
         for start, end, text in edits:
             edit = Edit(Position(*start), Position(*end), text)
@@ -55,22 +53,6 @@ def test_undo_and_redo_count_nothing() -> None:
     for _ in range(2):
         writer.change(((0, 0), (0, 4), ""))
         assert writer.change(((0, 0), (0, 0), "word")).typed_characters == 0
-
-
-def test_the_speed_is_that_without_pauses() -> None:
-    writer = Writer()
-    places = [((0, column), (0, column)) for column in range(7)]
-    counted = [writer.change((*place, "x"), after_s=0.25) for place in places[:3]]
-    counted.append(writer.change((*places[3], "x"), after_s=60.0))  # a thought
-    counted.append(writer.change((*places[4], "x"), after_s=0.25))
-    counted.append(writer.change(((0, 4), (0, 5), ""), after_s=0.25))  # taken back: it takes time
-    counted.append(writer.change((*places[4], LONG), after_s=0.25))
-    counted.append(writer.change((*places[4], "y"), after_s=0.25))  # the first key after something else
-    summed = total(counted)
-    assert (summed.typed_characters, summed.timed_characters, summed.timed_ms) == (6, 3, 1000)
-    assert summed.typing_speed is None
-    many = Statistics(timed_characters=300, timed_ms=60_000)
-    assert many.typing_speed == 5.0
 
 
 def test_little_is_remembered() -> None:

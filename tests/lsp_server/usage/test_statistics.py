@@ -37,9 +37,3 @@ def test_shares() -> None:
     assert (figures.written_share, figures.hot_share) == (0.25, 0.75)
     empty = Statistics()
     assert {empty.acceptance_share, empty.kept_share_30s, empty.written_share, empty.hot_share} == {None}
-
-
-def test_time_saved_is_what_the_kept_text_would_have_taken() -> None:
-    figures = Statistics(kept_10min=500, timed_characters=1000, timed_ms=250_000)
-    assert (figures.typing_speed, figures.saved_s(figures.typing_speed)) == (4.0, 125.0)
-    assert Statistics(kept_10min=500, timed_characters=10, timed_ms=2500).typing_speed is None

@@ -36,7 +36,6 @@ def test_suggestions_that_are_taken_or_right_are_counted() -> None:
 def record(step: int, recomputed: int, *, single_cursor: bool = True) -> Record:
     return Record(
         step=step,
-        kind="insert",
         single_cursor=single_cursor,
         inserted_tokens=1,
         prompt_tokens=1000,

@@ -1,3 +1,4 @@
+import re
 from pathlib import Path
 
 import pytest
@@ -40,3 +41,13 @@ def test_a_page_that_is_not_built_says_how_to_build_it(tmp_path: Path) -> None:
     answer = client(tmp_path / "missing").get("/dashboard")
     assert answer.status_code == 503
     assert "make pages" in answer.text
+
+
+def test_good_is_calm_and_costly_is_warm() -> None:
+    css = (Path(__file__).parents[4] / "web" / "src" / "page.css").read_text(encoding="utf-8")
+    found = re.findall(r"--(hot|cold): light-dark\((#\w{6}), (#\w{6})\)", css)
+    assert len(found) == 2
+    for name, *colours in found:
+        for colour in colours:
+            red, green = int(colour[1:3], 16), int(colour[3:5], 16)
+            assert (green > red) == (name == "hot"), (name, colour)

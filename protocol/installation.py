@@ -1,9 +1,14 @@
-"""What of midfill is installed: the packages that it requires, and those that its extra `core` adds."""
+"""What of midfill is installed, and how a program of it ends that lacks a package or meets an error: with one line."""
 
 from __future__ import annotations
 
 import re
+import sys
+from collections.abc import Callable
 from importlib import metadata
+from typing import NoReturn
+
+from protocol.errors import BadInput, MidfillError
 
 ENGINE = "engine"  # the extra in pyproject.toml that `core` consists of, but for the bundled model
 REMEDY = "run `make setup` in the clone, or install the wheels of `make wheels` with `[core]`"
@@ -25,6 +30,25 @@ def missing(extra: str = "") -> list[str]:
 def is_of_engine(module: str) -> bool:
     """Whether a package of the engine's extra has that module."""
     return module.partition(".")[0] in [name.replace("-", "_") for name in _required(ENGINE)]
+
+
+def run_program(main: Callable[[], None], name: str) -> None:
+    """Run `main`; a MidfillError or the lack of the engine ends this process with one line on stderr and a status."""
+    try:
+        main()
+    except MidfillError as error:
+        end(str(error), error.exit_status)
+    except ModuleNotFoundError as error:
+        if error.name is None or not is_of_engine(error.name):
+            raise
+        # With the status of bad input, since the same command would fail again.
+        end(f"`{name}` needs the engine ({error}): {REMEDY}", BadInput.exit_status)
+
+
+def end(message: str, status: int) -> NoReturn:
+    """End this process with a line on stderr."""
+    print(f"midfill: {message}", file=sys.stderr)  # noqa: T201  # for the user
+    sys.exit(status)
 
 
 def _required(extra: str) -> list[str]:

@@ -1,0 +1,188 @@
+"""The models on this machine and known ones to download, each with whether midfill can run it here; without torch."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from inference.checkpoints.checkpoint import open_checkpoint
+from inference.checkpoints.local_models.description import LocalModel
+from inference.checkpoints.local_models.known import KNOWN_MODELS, KnownModel
+from inference.checkpoints.local_models.search import search
+from inference.loading.gpus import Gpu, find_llama_server
+from inference.loading.options import engine_options
+from inference.loading.placement import Machine, plan_load
+from inference.loading.speed_record import Speed, SpeedRecord, is_fast, recommended
+from protocol.errors import MidfillError
+from protocol.installation import version_of
+from protocol.rendezvous import cache_folder, resolve_model
+from protocol.settings import BUNDLED_MODEL, Settings
+from protocol.sizes import megabytes
+
+_DEVICES = re.compile(r"auto|cpu|mps|cuda(:\d+)?")
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """The device that torch would use, and its problem if any; on CUDA, its GPU."""
+
+    name: str
+    problem: str = ""
+    gpu: Gpu | None = None
+
+    def machine(self, llama_server: str) -> Machine:
+        gpu = self.gpu
+        return Machine(self.name, gpu.free_bytes, gpu.capability, llama_server) if gpu else Machine(self.name)
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A model on this machine or to download; `needed` is about the memory, in bytes, to run it; 0 if unknown.
+
+    `problem` says why midfill cannot run it here; it is empty if midfill can. `speed` is as a core has kept it.
+    """
+
+    model: LocalModel
+    needed: int
+    problem: str
+    here: bool = True
+    licence: str = ""  # of a model to download
+    speed: str = ""
+    recommended: bool = False
+
+    @property
+    def summary(self) -> str:
+        """Family, size, quantization and FIM format, as far as they are known."""
+        size = megabytes(self.model.size) if self.model.size else ""
+        model = self.model
+        return ", ".join(filter(None, [model.family, size, model.quantization, model.fim, self.licence]))
+
+    def as_json(self) -> dict[str, Any]:
+        """The fields that `midfill models --json` prints."""
+        model = self.model
+        return {
+            "name": model.name,
+            "source": model.source,
+            "path": str(model.path),
+            "family": model.family,
+            "parameters": model.parameters,
+            "sizeBytes": model.size,
+            "quantization": model.quantization,
+            "fimFormat": model.fim,
+            "neededBytes": self.needed,
+            "problem": self.problem,
+            "here": self.here,
+            "licence": self.licence,
+            "speed": self.speed,
+            "recommended": self.recommended,
+        }
+
+
+def choices(settings: Settings, gpus: tuple[Gpu, ...]) -> list[Choice]:
+    """Every model on this machine, and known ones to download; those that midfill can run here first."""
+    device = choose_device(settings, gpus)
+    program = find_llama_server() if device.gpu else ""
+    found = [_choice(model, settings, device, program) for model in search(os.environ, Path.home())]
+    here = {choice.model.name.partition(":")[0] for choice in found}
+    known = [_to_download(model, device) for model in KNOWN_MODELS if model.name not in here]
+    return _with_speeds(sorted([*found, *known], key=lambda choice: (bool(choice.problem), not choice.here)), settings)
+
+
+def _to_download(known: KnownModel, device: Device) -> Choice:
+    model = LocalModel(known.name, "Hugging Face hub", Path(), size=known.size, fim=known.fim)
+    free = device.gpu.free_bytes if device.gpu else psutil.virtual_memory().available
+    return Choice(model, known.size, _lack(known.size, free, device.name), here=False, licence=known.licence)
+
+
+def _with_speeds(found: list[Choice], settings: Settings) -> list[Choice]:
+    """With measured speeds; recommended is the largest model that is fast, or else the one of our own that suits."""
+    speeds = {each.model.name: measured(replace(settings, model=each.model.name)) for each in found if each.here}
+    fast = [each for each in found if (speed := speeds.get(each.model.name)) and not each.problem and is_fast(speed)]
+    best = max(fast, key=lambda choice: choice.model.parameters).model.name if fast else ""
+    if not fast and (bundled := speeds.get(BUNDLED_MODEL)):
+        best = recommended(bundled)
+    return [
+        replace(each, speed=str(speeds.get(each.model.name) or ""), recommended=each.model.name == best)
+        for each in found
+    ]
+
+
+def choose_device(settings: Settings, gpus: tuple[Gpu, ...]) -> Device:
+    """The device that the core will choose, from the build of torch and the GPUs that the driver lists."""
+    name = settings.device
+    if not _DEVICES.fullmatch(name):
+        return Device(name, f"unknown device {name!r}: choose --device auto, cpu, cuda, cuda:N or mps")
+    if name == "mps" and (platform.system(), platform.machine()) != ("Darwin", "arm64"):
+        return Device(
+            name, "the device mps needs Apple silicon, which this machine does not have: choose --device auto"
+        )
+    can_cuda = bool(gpus) and (version_of("torch") or "").partition("+")[2] != "cpu"
+    if name == "auto":
+        name = "cuda" if can_cuda else "cpu"
+    if not name.startswith("cuda"):
+        return Device(name)
+    if not can_cuda:
+        why = "there is no GPU" if not gpus else f"torch is a build without CUDA ({version_of('torch')})"
+        remedy = "choose --device cpu, or install a torch with CUDA"
+        return Device(name, f"the device {name} cannot be used, since {why}: {remedy}")
+    number = int(name.partition(":")[2] or 0)
+    if number >= len(gpus):
+        return Device(name, f"there is no device {name}: the last GPU is cuda:{len(gpus) - 1}")
+    return Device(name, gpu=gpus[number])
+
+
+def measured(settings: Settings) -> Speed | None:
+    """The speed of the settings' model on this machine, as a core has kept it; None if none has."""
+    return SpeedRecord(cache_folder(), replace(engine_options(settings), model=resolve_model(settings.model))).speed
+
+
+def download_telling(name: str, tell: Callable[[dict[str, object]], None]) -> None:
+    """Download a model; tells progress, and then its path, or the quantizations to choose from if there are several."""
+    from inference.checkpoints.hub import WANTED_FILES
+    from inference.checkpoints.hub_download import download
+    from inference.checkpoints.hub_names import SeveralQuantizations
+
+    try:
+        path = download(name, lambda done, total: tell({"done": done, "total": total}), WANTED_FILES)
+    except SeveralQuantizations as several:
+        tell({"choices": [{"name": choice, "sizeBytes": size} for choice, size in several.sizes.items()]})
+    else:
+        tell({"path": str(path)})
+
+
+def _choice(model: LocalModel, settings: Settings, device: Device, llama_server: str) -> Choice:
+    if model.problem:
+        return Choice(model, 0, model.problem)
+    needed, lack = _needed(model, settings, device, llama_server)
+    if not model.fim:
+        lack = "its tokenizer has no fill-in-the-middle markers that midfill knows"
+    return Choice(model, needed, lack)
+
+
+def _needed(model: LocalModel, settings: Settings, device: Device, llama_server: str) -> tuple[int, str]:
+    """About the bytes with one workspace and nothing resident, as the core plans them, and what is wrong with them.
+
+    0 if they are unknown, as in llama-server, or if the model is spread over all devices.
+    """
+    try:
+        checkpoint = open_checkpoint(model.path, model.name)
+        plan = plan_load(engine_options(settings), checkpoint, device.machine(llama_server))
+    except (MidfillError, OSError) as error:  # also a file that is being written
+        return 0, str(error)
+    if plan.placement.runner in ("llama-server", "all devices"):
+        return 0, ""
+    return plan.memory.least, "" if plan.memory.fits else _lack(plan.memory.least, plan.memory.usable, plan.device)
+
+
+def _lack(needed: int, free: int, device: str) -> str:
+    """The problem of a model that needs more memory than is free; empty if it fits."""
+    if needed <= free:
+        return ""
+    return f"it needs about {megabytes(needed)} of {device}'s memory, and {megabytes(free)} are free"
