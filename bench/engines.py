@@ -7,7 +7,7 @@ midfill runs end to end: language server over stdio, core with `--engine`, EFIM,
 server: llama-server's `/infill` as llama.vim does, in another slot, or vLLM's `/v1/completions` as Continue does, in
 PSM. Both are greedy and write up to 16 tokens of one line; they take turns within each key. The default model is
 `tiny`. --fim-ids names the tokens that serve as prefix, suffix and middle marker of a GGUF file that has none, which
-costs the same. `python -m inference.training base` makes a folder of such a file for vLLM.
+costs the same. `python -m midfill_lab.recipe base` makes a folder of such a file for vLLM.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ from vllm_server import run_vllm, vllm_version
 
 from inference.checkpoints.checkpoint import BUNDLED_FOLDERS
 from inference.text.tokenization import read_tokenizer
-from inference.training.interchange import from_gguf
-from inference.training.interchange.to_gguf import write_gguf
 from midfill.replay.trace import read_trace
+from midfill_lab.recipe.to_gguf import write_gguf
+from midfill_lab.training.interchange import from_gguf
 
 FIELDS = ("fim_pre_token_id", "fim_suf_token_id", "fim_mid_token_id")
 SLOTS = 4

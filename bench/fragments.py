@@ -27,12 +27,12 @@ from rich.table import Table
 from inference.loading.engine import load_engine
 from inference.loading.options import EngineOptions
 from lsp_server.prompts.windows import WindowBudget
-from midfill.evaluation.held_out import cut_files
-from midfill.evaluation.human_eval import read_benchmark
-from midfill.evaluation.runner import Asking, Evaluator, TaskSet, completes_with, token_ends_of
-from midfill.evaluation.sandbox import Sandbox
-from midfill.evaluation.scoring import Estimate, Score, mean, share
-from midfill.evaluation.tasks import Format, Split
+from midfill_lab.evaluation.held_out import cut_files
+from midfill_lab.evaluation.human_eval import read_benchmark
+from midfill_lab.evaluation.runner import Asking, Evaluator, TaskSet, completes_with, token_ends_of
+from midfill_lab.evaluation.sandbox import Sandbox
+from midfill_lab.evaluation.scoring import Estimate, Score, mean, share
+from midfill_lab.evaluation.tasks import Format, Split
 from protocol.settings import Settings
 
 Measure = Literal["pass@1", "exact match", "first word"]

@@ -33,8 +33,8 @@ from inference.loading.options import engine_options
 from lsp_server.editing.documents import Position
 from lsp_server.suggesting.editing_session import EditingSession
 from lsp_server.suggesting.queries import Query
-from midfill.evaluation.held_out import cut_files
 from midfill.headless.engine_core import EngineCore
+from midfill_lab.evaluation.held_out import cut_files
 from protocol.messages import Completion
 from protocol.settings import Settings
 

@@ -2,7 +2,7 @@
 
     python bench/training_windows.py CORPUS [--window 1024,4096] [--tokens 200000] [--processes 0,2]
 
-CORPUS is a folder of `python -m inference.training corpus` with a `tokenizer.json`. The recipe is that of
+CORPUS is a folder of `python -m midfill_lab.recipe corpus` with a `tokenizer.json`. The recipe is that of
 bench/gpu_train.py. "first" has what is read and searched once for all windows, such as definitions; "later" has not.
 """
 
@@ -15,8 +15,8 @@ from pathlib import Path
 
 from gpu_train import EXAMPLES
 
-from inference.training.examples.shards import AHEAD, WindowMakers, WindowSource
-from inference.training.options import ExampleOptions
+from midfill_lab.training.examples.shards import AHEAD, WindowMakers, WindowSource
+from midfill_lab.training.options import ExampleOptions
 
 SHARD_TOKENS = 32_768
 

@@ -74,7 +74,7 @@ def row(folder: Path, setting: dict[str, str]) -> list[str]:
 
 
 def main(
-    corpus: Annotated[Path, typer.Argument(help="A corpus of `python -m inference.training corpus`, or a folder.")],
+    corpus: Annotated[Path, typer.Argument(help="A corpus of `python -m midfill_lab.recipe corpus`, or a folder.")],
     start: Annotated[str, typer.Option("--from", help="The checkpoint to start from.")],
     output: Annotated[Path, typer.Option(help="Folder for the runs.")],
     vary: Annotated[list[str], typer.Option(help="NAME=VALUE,VALUE,... of an option of midfill train; repeatable.")],

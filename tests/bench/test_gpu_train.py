@@ -17,14 +17,14 @@ import torch
 from transformers import LlamaForCausalLM
 
 from bench import gpu_train
-from inference.training.corpus.corpus import Document, Manifest, write_corpus
-from inference.training.interchange.parts import pack, unpack
-from inference.training.interchange.to_gguf import write_gguf
-from inference.training.options import Quantization
-from inference.training.run import trainer
+from midfill_lab.recipe.parts import pack, unpack
+from midfill_lab.recipe.to_gguf import write_gguf
+from midfill_lab.training.corpus.corpus import Document, Manifest, write_corpus
+from midfill_lab.training.options import Quantization
+from midfill_lab.training.run import trainer
 from tests.inference.smollm import write_smollm
 from tests.inference.tiny import ROOT, write_checkpoint
-from tests.inference.training.packages import write_module
+from tests.lab.packages import write_module
 
 SMALL = (
     "--stages",
@@ -155,13 +155,14 @@ def test_it_needs_few_packages() -> None:
     absent = (
         "accelerate cattrs lsprotocol peft platformdirs plotly pygls rapidfuzz rich starlette typer uvicorn websockets"
     )
-    modules = "run.trainer run.exact_lines interchange.parts interchange.from_gguf examples.shards"
+    modules = "run.trainer run.exact_lines interchange.from_gguf examples.shards"
     code = f"""
 import sys
 sys.modules |= dict.fromkeys({absent.split()!r})
 import bench.gpu_train
+import midfill_lab.recipe.parts
 for module in {modules.split()!r}:
-    __import__("inference.training." + module)
+    __import__("midfill_lab.training." + module)
 """
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

@@ -7,7 +7,7 @@ import pytest
 
 from tests.bench.conftest import RunBench
 from tests.inference.tiny import write_checkpoint
-from tests.inference.training.packages import write_module
+from tests.lab.packages import write_module
 
 
 def test_every_combination_is_trained_once_and_has_a_row(

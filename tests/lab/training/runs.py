@@ -1,0 +1,80 @@
+"""A run of a few seconds, and its command line for a process that a test can kill."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from midfill_lab.training.corpus.vocabulary import load_vocabulary
+from midfill_lab.training.options import ModelSize, Stage, TrainingOptions
+from midfill_lab.training.run.checkpoints import RunFolder
+from midfill_lab.training.run.processes import is_launched, join_processes, launch
+from midfill_lab.training.run.trainer import StepReport, Trainer
+
+TINY = ModelSize(layers=2, hidden=32, intermediate=64, heads=2, kv_heads=1, head_dim=16, positions=256)
+OPTIONS = TrainingOptions(
+    shape=TINY,
+    stages=(Stage(64, 0.5), Stage(128, 0.5)),
+    batch_tokens=256,
+    max_steps=8,
+    compile=False,
+)
+AFTER_EVERY_STEP = 1e-9  # minutes between checkpoints
+
+
+def train(
+    corpus: Path,
+    run: Path,
+    options: TrainingOptions = OPTIONS,
+    heard: Callable[[StepReport], None] | None = None,
+    *,
+    change_recipe: bool = False,
+) -> list[StepReport]:
+    """Run or resume in this process, one of those that were launched; the reports of the steps that were made."""
+    folder = RunFolder(run)
+    processes = join_processes(cpu=True)
+    if processes.is_main:
+        folder.claim(corpus, options, change_recipe=change_recipe)
+    processes.wait()
+    reports: list[StepReport] = []
+
+    def report(step: StepReport) -> None:
+        reports.append(step)
+        if heard is not None:
+            heard(step)
+
+    vocabulary = load_vocabulary(corpus / "tokenizer.json")
+    trainer = Trainer(folder, corpus, vocabulary, options, processes)
+    trainer.run(report, lambda _: None)
+    processes.leave()
+    return reports
+
+
+def steps(number: int, checkpoint_minutes: float = OPTIONS.checkpoint_minutes) -> TrainingOptions:
+    """A run of so many steps."""
+    return replace(OPTIONS, max_steps=number, checkpoint_minutes=checkpoint_minutes)
+
+
+def main(corpus: str, run: str, number: str = "8", processes: str = "1", last: str = "") -> None:
+    """Train, and print each step with its loss; after step `last` wait to be killed."""
+    import torch
+
+    if int(processes) > 1 and not is_launched():
+        launch(int(processes))
+    torch.set_num_threads(1)
+
+    def tell(step: StepReport) -> None:
+        if int(os.environ.get("RANK", "0")) == 0:
+            sys.stdout.write(f"{step.progress.step} {step.loss}\n")
+            sys.stdout.flush()
+        if str(step.progress.step) == last:
+            sys.stdin.read()
+
+    train(Path(corpus), Path(run), steps(int(number), AFTER_EVERY_STEP), tell)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
