@@ -35,7 +35,7 @@ from inference.checkpoints.checkpoint import BUNDLED_FOLDERS
 from inference.text.tokenization import read_tokenizer
 from midfill.replay.trace import read_trace
 from midfill_lab.recipe.to_gguf import write_gguf
-from midfill_lab.training.interchange import from_gguf
+from midfill_lab.training import from_gguf
 
 FIELDS = ("fim_pre_token_id", "fim_suf_token_id", "fim_mid_token_id")
 SLOTS = 4

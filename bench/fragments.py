@@ -27,12 +27,19 @@ from rich.table import Table
 from inference.loading.engine import load_engine
 from inference.loading.options import EngineOptions
 from lsp_server.prompts.windows import WindowBudget
-from midfill_lab.evaluation.held_out import cut_files
-from midfill_lab.evaluation.human_eval import read_benchmark
-from midfill_lab.evaluation.runner import Asking, Evaluator, TaskSet, completes_with, token_ends_of
+from midfill_lab.evaluation.runner import (
+    Asking,
+    Estimate,
+    Evaluator,
+    Score,
+    TaskSet,
+    completes_with,
+    mean,
+    share,
+    token_ends_of,
+)
 from midfill_lab.evaluation.sandbox import Sandbox
-from midfill_lab.evaluation.scoring import Estimate, Score, mean, share
-from midfill_lab.evaluation.tasks import Format, Split
+from midfill_lab.evaluation.tasks import Format, Split, cut_files, read_benchmark
 from protocol.settings import Settings
 
 Measure = Literal["pass@1", "exact match", "first word"]

@@ -106,7 +106,7 @@ class Run:
         self._packed_at = 0.0
 
     def run(self) -> None:
-        from midfill_lab.training.examples.shards import WindowMakers, WindowSource
+        from midfill_lab.training.windows import WindowMakers, WindowSource
 
         given = self._given
         corpus, base = self._inputs()
@@ -119,10 +119,10 @@ class Run:
                 windows.begin(stage.window, 0, share, share)
             self.log(kind="windows begun", makers=makers)
             # Not imported by two threads at once, which transformers does not bear.
-            from midfill_lab.training.run import exact_lines, trainer
-            from midfill_lab.training.run.processes import join_processes
+            from midfill_lab.training import losses, trainer
+            from midfill_lab.training.machine import join_processes
 
-            self.log(kind="imported", modules=[exact_lines.__name__, trainer.__name__])
+            self.log(kind="imported", modules=[losses.__name__, trainer.__name__])
             lines = beside.submit(self._lines, corpus, options)
             self._train(options, corpus, base, join_processes(cpu=given.cpu), windows, lines, packer)
 
@@ -131,10 +131,9 @@ class Run:
     ) -> None:
         import torch
 
-        from midfill_lab.training.corpus.vocabulary import load_vocabulary
-        from midfill_lab.training.hardware import this_machine
-        from midfill_lab.training.run.checkpoints import RunFolder
-        from midfill_lab.training.run.trainer import StepReport, Trainer
+        from midfill_lab.training.machine import this_machine
+        from midfill_lab.training.trainer import RunFolder, StepReport, Trainer
+        from midfill_lab.training.vocabulary import load_vocabulary
 
         given = self._given
         torch._dynamo.config.suppress_errors = True  # what cannot be compiled runs as it is
@@ -197,7 +196,7 @@ class Run:
         base = self._unpacked(given.base, "base") if given.base.is_dir() else given.base
         files = [base] if base.is_file() else sorted(base.glob("*.gguf"))
         if files:
-            from midfill_lab.training.interchange.from_gguf import read_base
+            from midfill_lab.training.from_gguf import read_base
 
             base = self._work / "dequantized"
             read_base(files[0], base)
@@ -237,10 +236,9 @@ class Run:
         )
 
     def _lines(self, corpus: Path, options: Any) -> Any:
-        from midfill_lab.training.corpus.corpus import Corpus
-        from midfill_lab.training.corpus.vocabulary import load_vocabulary
-        from midfill_lab.training.run.evaluation import Shape
-        from midfill_lab.training.run.exact_lines import ExactLines
+        from midfill_lab.training.corpus import Corpus
+        from midfill_lab.training.losses import ExactLines, Shape
+        from midfill_lab.training.vocabulary import load_vocabulary
 
         window = options.stages[0].window
         shape = Shape(max(1, self._given.micro_tokens // window), window)

@@ -34,7 +34,7 @@ from lsp_server.editing.documents import Position
 from lsp_server.suggesting.editing_session import EditingSession
 from lsp_server.suggesting.queries import Query
 from midfill.headless.engine_core import EngineCore
-from midfill_lab.evaluation.held_out import cut_files
+from midfill_lab.evaluation.tasks import cut_files
 from protocol.messages import Completion
 from protocol.settings import Settings
 

@@ -15,8 +15,8 @@ from pathlib import Path
 
 from gpu_train import EXAMPLES
 
-from midfill_lab.training.examples.shards import AHEAD, WindowMakers, WindowSource
 from midfill_lab.training.options import ExampleOptions
+from midfill_lab.training.windows import AHEAD, WindowMakers, WindowSource
 
 SHARD_TOKENS = 32_768
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from bench.fragments import MEASURES, VARIANTS, difference, estimate, evaluate, plot, read_tasks, rows_of, table_of
-from midfill_lab.evaluation.scoring import Score
+from midfill_lab.evaluation.runner import Score
 from tests.inference.tiny import write_checkpoint
 
 HIT = Score(exact=True, similarity=1.0, first_word=None, outcome="passed")

@@ -19,9 +19,9 @@ from transformers import LlamaForCausalLM
 from bench import gpu_train
 from midfill_lab.recipe.parts import pack, unpack
 from midfill_lab.recipe.to_gguf import write_gguf
-from midfill_lab.training.corpus.corpus import Document, Manifest, write_corpus
+from midfill_lab.training import trainer
+from midfill_lab.training.corpus import Document, Manifest, write_corpus
 from midfill_lab.training.options import Quantization
-from midfill_lab.training.run import trainer
 from tests.inference.smollm import write_smollm
 from tests.inference.tiny import ROOT, write_checkpoint
 from tests.lab.packages import write_module
@@ -155,7 +155,7 @@ def test_it_needs_few_packages() -> None:
     absent = (
         "accelerate cattrs lsprotocol peft platformdirs plotly pygls rapidfuzz rich starlette typer uvicorn websockets"
     )
-    modules = "run.trainer run.exact_lines interchange.from_gguf examples.shards"
+    modules = "trainer losses from_gguf windows"
     code = f"""
 import sys
 sys.modules |= dict.fromkeys({absent.split()!r})

@@ -8,9 +8,9 @@ from random import Random
 import pytest
 
 from midfill_lab.recipe.collect import CollectOptions, collect
-from midfill_lab.recipe.environments import installed_packages
-from midfill_lab.training.corpus.corpus import Corpus, write_corpus
-from midfill_lab.training.corpus.vocabulary import Vocabulary, load_vocabulary, train_tokenizer
+from midfill_lab.recipe.registries import installed_packages
+from midfill_lab.training.corpus import Corpus, write_corpus
+from midfill_lab.training.vocabulary import Vocabulary, load_vocabulary, train_tokenizer
 from tests.inference.conftest import quick_core, tiny_checkpoint
 from tests.lab.packages import install_package, write_module
 from tests.midfill.conftest import runtime, tiny_model

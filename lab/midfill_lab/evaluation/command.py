@@ -25,8 +25,7 @@ from protocol.settings import Settings
 
 if TYPE_CHECKING:
     from lsp_server.prompts.windows import WindowBudget
-    from midfill_lab.evaluation.engines import Evaluated
-    from midfill_lab.evaluation.runner import TaskSet
+    from midfill_lab.evaluation.runner import Evaluated, TaskSet
     from midfill_lab.evaluation.sandbox import Sandbox
     from midfill_lab.evaluation.tasks import Split
 
@@ -138,8 +137,7 @@ def eval_command(settings: Settings, arguments: EvalArguments) -> None:
         return
     if arguments.paths:
         raise BadInput(f"{arguments.paths[0]} is for --fidelity alone")
-    from midfill_lab.evaluation.engines import core_by_address, engine_in_process
-    from midfill_lab.evaluation.runner import Asking
+    from midfill_lab.evaluation.runner import Asking, core_by_address, engine_in_process
 
     if arguments.resume and not (arguments.cross_file and arguments.json_file not in (None, Path("-"))):
         raise BadInput("--resume goes on with the file of --json, and only with --cross-file")
@@ -158,8 +156,7 @@ command = takes_settings(eval_command, only=SETTINGS)
 
 def _evaluate_in_file(settings: Settings, model: AbstractContextManager[Evaluated], arguments: EvalArguments) -> None:
     """A table of every split, cut and format, and each row as JSON."""
-    from midfill_lab.evaluation.report import report, row_object
-    from midfill_lab.evaluation.runner import Evaluator
+    from midfill_lab.evaluation.runner import Evaluator, report, row_object
     from midfill_lab.evaluation.tasks import CUTS, FORMATS, SPLITS
 
     splits = chosen("--split", arguments.splits, SPLITS)
@@ -202,36 +199,33 @@ def _evaluate_cross_file(
     settings: Settings, model: AbstractContextManager[Evaluated], arguments: EvalArguments
 ) -> None:
     """A table of every condition for each language, and the outcomes of each task as JSON."""
-    from midfill_lab.evaluation.cross_file import runner
-    from midfill_lab.evaluation.cross_file.conditions import CONDITIONS, Desk
+    from midfill_lab.evaluation import cross_file
+    from midfill_lab.evaluation.cross_file import CONDITIONS, Desk
 
     notes, seed = Console(stderr=True), arguments.seed
     with notes.status("reading the packages") as status:
-        tasks = runner.collect_tasks(
+        tasks = cross_file.collect_tasks(
             arguments.packages, arguments.limit, seed, lambda name: status.update(f"reading {name}")
         )
     resumed = arguments.json_file if arguments.resume else None
-    known = {} if resumed is None else runner.read_outcomes(resumed)
+    known = {} if resumed is None else cross_file.read_outcomes(resumed)
     scored = [(task, known[task.name]) for task in tasks if task.name in known]
     tasks = [task for task in tasks if task.name not in known]
     rows = _json_lines(arguments.json_file, keep=arguments.resume)
     with rows as write, _loaded(model, notes) as evaluated, _bars(notes) as progress:
         bar = progress.add_task("cross-file", total=len(tasks) * len(CONDITIONS))
         desk = Desk(seed, settings.other_files_tokens, _windows(settings, evaluated))
-        for task, outcomes in runner.run(tasks, desk, evaluated.complete, partial(progress.advance, bar)):
-            write(runner.task_object(task, outcomes))
+        for task, outcomes in cross_file.run(tasks, desk, evaluated.complete, partial(progress.advance, bar)):
+            write(cross_file.task_object(task, outcomes))
             scored.append((task, outcomes))
         desk.close()
     title = f"{evaluated.title}, {settings.other_files_tokens} tokens of other files"
-    arguments.console.print(runner.report(runner.rows(scored), title))
+    arguments.console.print(cross_file.report(cross_file.rows(scored), title))
 
 
 def _evaluate_fidelity(settings: Settings, arguments: EvalArguments) -> None:
     """A table of what became of the text by language and kind of place, and each place as JSON."""
-    from midfill_lab.evaluation.fidelity.cases import read_cases
-    from midfill_lab.evaluation.fidelity.places import places_in
-    from midfill_lab.evaluation.fidelity.player import play
-    from midfill_lab.evaluation.fidelity.verdicts import count, row_object, table
+    from midfill_lab.evaluation.fidelity import count, places_in, play, read_cases, row_object, table
 
     notes, paths, seed = Console(stderr=True), arguments.paths or [], arguments.seed
     if not paths:
@@ -274,9 +268,8 @@ def _json_lines(file: Path | None, *, keep: bool = False) -> Iterator[Callable[[
 
 
 def _task_sets(arguments: EvalArguments, splits: Sequence[Split]) -> list[TaskSet]:
-    from midfill_lab.evaluation.held_out import cut_files
-    from midfill_lab.evaluation.human_eval import read_benchmark
     from midfill_lab.evaluation.runner import TaskSet
+    from midfill_lab.evaluation.tasks import cut_files, read_benchmark
 
     human_eval, held_out, limit, seed = arguments.human_eval, arguments.held_out, arguments.limit, arguments.seed
     if human_eval is None and not held_out:

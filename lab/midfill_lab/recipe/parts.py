@@ -20,7 +20,7 @@ import numpy as np
 from msgspec import Meta, Struct
 from numpy.typing import NDArray
 
-from midfill_lab.training.errors import TransferError
+from midfill_lab.training.options import TransferError
 
 PART_BYTES = 16 * 2**20
 BLOCK_BYTES = 32 * 2**20

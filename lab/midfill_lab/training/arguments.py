@@ -9,11 +9,11 @@ from typing import Annotated, Any
 import typer
 
 from inference.text.fim import AUTO
-from midfill_lab.training.errors import OptionError
 from midfill_lab.training.options import (
     ExampleOptions,
     LoraOptions,
     ModelSize,
+    OptionError,
     Precision,
     Quantization,
     Stage,
@@ -224,8 +224,7 @@ def _shape(layers: int, hidden: int) -> ModelSize:
 
 def _precision(start: str | None, cpu: bool) -> Precision | None:
     """The precision that is fast on the device; None from scratch means pure bf16 with master weights."""
-    from midfill_lab.training.hardware import multiplies_bf16
-    from midfill_lab.training.run.processes import choose_device
+    from midfill_lab.training.machine import choose_device, multiplies_bf16
 
     if not multiplies_bf16(choose_device(cpu=cpu)):
         return "no"

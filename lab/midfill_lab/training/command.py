@@ -33,7 +33,7 @@ def command(
     for library in ("torchao", "torch.utils._pytree"):
         logging.getLogger(library).setLevel(logging.ERROR)
     from midfill_lab.training.data import DataOptions, trainable
-    from midfill_lab.training.training import Request, train
+    from midfill_lab.training.run import Request, train
 
     training = arguments.options()
     start = trainable(arguments.start, output.resolve())

@@ -13,8 +13,11 @@ from tokenizers import AddedToken, Tokenizer
 from inference.checkpoints.checkpoint import Checkpoint, find_checkpoint
 from inference.checkpoints.gguf.file import GgufCheckpoint
 from inference.text.fim import AUTO
-from midfill_lab.training.corpus.corpus import Corpus, Manifest, copy_corpus, is_corpus, read_manifest, write_corpus
-from midfill_lab.training.corpus.vocabulary import (
+from midfill_lab.training.corpus import Corpus, Manifest, copy_corpus, is_corpus, read_manifest, write_corpus
+from midfill_lab.training.from_gguf import read_base
+from midfill_lab.training.options import CheckpointError
+from midfill_lab.training.sources import Sources, read_sources
+from midfill_lab.training.vocabulary import (
     END_OF_TEXT,
     MIDDLE,
     PREFIX,
@@ -23,9 +26,6 @@ from midfill_lab.training.corpus.vocabulary import (
     load_vocabulary,
     train_tokenizer,
 )
-from midfill_lab.training.errors import CheckpointError
-from midfill_lab.training.interchange.from_gguf import read_base
-from midfill_lab.training.sources import Sources, read_sources
 from protocol.errors import BadModel
 
 

@@ -1,16 +1,50 @@
-"""Owns the options of a training run: defaults, limits, and those that must not change on resume."""
+"""The options of a training run, which of them must not change on resume, and the errors of training.
+
+TrainingError
+├── CorpusError        a corpus cannot be built or read
+├── VocabularyError    a tokenizer is missing, or cannot be learned
+├── OptionError        a training option is out of range or contradicts another
+├── CheckpointError    a checkpoint cannot be resumed
+└── TransferError      a folder cannot be packed, or restored from its parts
+
+The errors are those of invalid input; those of models are `BadModel`.
+"""
 
 import json
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
-from midfill_lab.training.errors import OptionError
+from protocol.errors import BadInput
 
 Precision = Literal["no", "bf16", "fp16"]
 
 
 BITS = {"q4_0": 4.5, "q4_1": 5.0, "q5_0": 5.5, "q5_1": 6.0, "q8_0": 8.5}
 """Bits per weight of GGUF types with groups of 32 columns, scales included."""
+
+
+class TrainingError(BadInput):
+    """Base of all; the command line prints it without a traceback."""
+
+
+class CorpusError(TrainingError):
+    """A corpus cannot be built from, or read from, the given place."""
+
+
+class VocabularyError(TrainingError):
+    """A tokenizer cannot be used for training."""
+
+
+class OptionError(TrainingError):
+    """A training option has an invalid value."""
+
+
+class CheckpointError(TrainingError):
+    """A checkpoint does not fit the run that resumes it."""
+
+
+class TransferError(TrainingError):
+    """A folder cannot be packed into parts, or its parts are incomplete or damaged."""
 
 
 @dataclass(frozen=True)

@@ -1,20 +1,26 @@
-"""The texts of a training: the counts before it starts, the losses by format, and the model's card."""
+"""What a training tells: counts before it starts, its progress, the losses by format, and the model's card."""
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Sequence
 from itertools import groupby
-from typing import Any
+from types import TracebackType
+from typing import Any, Self
 
+from rich.console import Console
 from rich.filesize import decimal
+from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
+from rich.progress import Progress as Bar
 from rich.table import Table
 
-from midfill_lab.training.corpus.corpus import PackageRecord
+from midfill_lab.training.corpus import PackageRecord
 from midfill_lab.training.data import Data
-from midfill_lab.training.hardware import this_machine
-from midfill_lab.training.optimization.schedule import TrainingProgress
+from midfill_lab.training.losses import LAYOUTS, PLAIN, FormatLoss
+from midfill_lab.training.machine import this_machine
+from midfill_lab.training.optimizers import TrainingProgress
 from midfill_lab.training.options import TrainingOptions
-from midfill_lab.training.run.format_losses import LAYOUTS, PLAIN, FormatLoss
+from midfill_lab.training.trainer import StepReport
 
 _PRIVATE = (
     "They are not named here, but the model\n"
@@ -61,6 +67,8 @@ Held out: {held_out}.
 | --- | --- | --- | --- |
 {rows}
 """
+SMOOTHED_STEPS = 50
+LINE_SECONDS = 30.0
 
 
 def data_lines(data: Data, tokens_per_byte: float) -> list[str]:
@@ -201,3 +209,49 @@ def _duration(seconds: float) -> str:
     if seconds < 90:
         return f"about {seconds:.0f} s"
     return f"about {seconds / 60:.0f} min" if seconds < 5400 else f"about {seconds / 3600:.1f} h"
+
+
+class ProgressDisplay:
+    """Shows the smoothed loss and speed of a run on a console."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._bar = Bar(
+            TextColumn("step {task.fields[step]:,}"),
+            BarColumn(),
+            TextColumn("{task.percentage:.1f} %  {task.fields[text]}"),
+            TimeElapsedColumn(),
+            console=console,
+            disable=not console.is_terminal,
+        )
+        self._task = self._bar.add_task("run", total=1.0, step=0, text="starting")
+        self._recent: deque[StepReport] = deque(maxlen=SMOOTHED_STEPS)
+        self._shown_at = 0.0
+
+    def __enter__(self) -> Self:
+        self._bar.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._bar.stop()
+
+    def step(self, report: StepReport) -> None:
+        """Show a step; without a terminal, print a line every half minute of training."""
+        self._recent.append(report)
+        progress = report.progress
+        self._bar.update(self._task, completed=report.share, step=progress.step, text=self._text())
+        if not self._console.is_terminal and progress.seconds - self._shown_at >= LINE_SECONDS:
+            self._shown_at = progress.seconds
+            self._console.print(f"step {progress.step}  {report.share:.1%}  {self._text()}")
+
+    def checkpointed(self, progress: TrainingProgress) -> None:
+        self._console.print(f"checkpoint at step {progress.step}, {progress.tokens / 1e6:.2f}M tokens")
+
+    def _text(self) -> str:
+        first, last = self._recent[0].progress, self._recent[-1].progress
+        seconds = last.seconds - first.seconds
+        speed = (last.tokens - first.tokens) / seconds if seconds else 0.0
+        loss = sum(report.loss for report in self._recent) / len(self._recent)
+        return f"loss {loss:.3f}  window {self._recent[-1].window}  {speed:,.0f} tokens/s"

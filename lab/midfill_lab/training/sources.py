@@ -1,20 +1,142 @@
-"""Reads the files of the user's folders: those to train on, those to hold out, and those left out with reasons."""
+"""Reads the files of the user's folders: those to train on, to hold out, and to leave out, by rules with reasons."""
 
 from __future__ import annotations
 
 import hashlib
 import os
+import re
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePath
 
 from lsp_server.exclusion.exclusion import Exclusion
-from midfill_lab.training.corpus.corpus import Document, Manifest, PackageRecord, Split
-from midfill_lab.training.corpus.duplicates import DuplicateFilter
-from midfill_lab.training.corpus.source_rules import MAX_BYTES, MIN_BYTES, is_vendored, read_source, reason_to_drop
+from midfill_lab.training.corpus import Document, Manifest, PackageRecord, Split
 from protocol.errors import BadInput
+
+MIN_BYTES = 200
+MAX_BYTES = 400_000
+MAX_LINE_CHARS = 400
+MAX_MEAN_LINE_CHARS = 90
+MIN_LETTER_SHARE = 0.45
+MAX_REPEATED_LINE_SHARE = 0.5
+
+HEADER_LINES = 30
+
+_VENDORED = frozenset(
+    {
+        "_vendor", "_vendored", "_vendored_packages", "extern", "external", "externals", "third_party", "thirdparty",
+        "3rdparty", "vendor", "node_modules",
+    }
+)  # fmt: skip
+_TESTS = frozenset({"test", "tests", "testing", "_tests", "idle_test", "__tests__", "spec", "specs", "testdata"})
+_TEST_NAMES = re.compile(r"test_.*|.*([._-]test|[._-]spec|Tests?|_unittest)\.\w+")
+_COPYLEFT = re.compile(
+    r"GNU (?:Lesser |Library |Affero )?General Public|\b[AL]?GPL(?:v?[23])?\b|Mozilla Public License"
+)
+_COMPILED = re.compile(
+    r"""defineProperty\(exports, ["']__esModule|\b__(?:awaiter|extends|decorate|importDefault|toESM|commonJS|webpack)"""
+    r"""|_interopRequire|_createForOfIterator|sourceMappingURL=|^/\*! For license""",
+    re.MULTILINE,
+)
+_GENERATED = re.compile(
+    r"@generated|(?:auto-?|automatically )generated|generated (?:by|from)|do not (?:edit|modify)|file was generated",
+    re.IGNORECASE,
+)
+MAX_SEEN_SHARE = 0.6
+MIN_LINE_CHARS = 20
+
+
+def is_vendored(path: PurePath) -> bool:
+    """Whether a file is another project's copy: the package's own licence says nothing about it."""
+    return any(part in _VENDORED for part in path.parts)
+
+
+def is_test(path: PurePath) -> bool:
+    """Whether a file is a test, judged by its folders and its name."""
+    in_tests = any(part in _TESTS for part in path.parts[:-1])
+    return in_tests or _TEST_NAMES.fullmatch(path.name) is not None
+
+
+def has_copyleft_notice(text: str) -> bool:
+    """Whether a file's header names a licence that is not permissive, whatever its package's metadata says."""
+    return _COPYLEFT.search("\n".join(text.splitlines()[:HEADER_LINES])) is not None
+
+
+def read_source(raw: bytes) -> str | None:
+    """Decode a file as UTF-8 with newlines as `\\n`; None if it is not UTF-8 text."""
+    try:
+        text = raw.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        return None
+    text = text.replace("\r\n", "\n")
+    if "\r" in text or "\0" in text:
+        return None
+    return text if text.endswith("\n") else text + "\n"
+
+
+def reason_to_drop(text: str) -> str | None:
+    """Name the first rule that a decoded file breaks; None for a file worth keeping."""
+    if not MIN_BYTES <= len(text.encode()) <= MAX_BYTES:
+        return "size"
+    lines = text.splitlines()
+    if max(map(len, lines)) > MAX_LINE_CHARS:
+        return "long lines"
+    filled = [line.strip() for line in lines if line.strip()]
+    if not filled or sum(map(len, filled)) / len(filled) > MAX_MEAN_LINE_CHARS:
+        return "long lines"
+    if _GENERATED.search("\n".join(lines[:15])):
+        return "generated"
+    if _COMPILED.search(text):
+        return "compiled"
+    if sum(map(str.isalpha, text)) < MIN_LETTER_SHARE * sum(map(len, filled)):
+        return "data"
+    long_lines = [line for line in filled if len(line) > 10]
+    if len(set(long_lines)) < (1 - MAX_REPEATED_LINE_SHARE) * len(long_lines):
+        return "repetitive"
+    return None
+
+
+class DuplicateFilter:
+    """Remembers every collected file by its content and by its longer lines.
+
+    A cheap substitute for MinHash: a file is a near duplicate if more than `MAX_SEEN_SHARE` of its distinct lines of at
+    least `MIN_LINE_CHARS` characters are in files collected before. This finds other versions of a file, and files
+    assembled from several.
+    """
+
+    def __init__(self) -> None:
+        self._contents: set[bytes] = set()
+        self._lines: set[int] = set()
+
+    def reason_to_drop(self, text: str) -> str | None:
+        """The kind of duplicate that `text` is of earlier texts; None if it is new."""
+        if _digest(text) in self._contents:
+            return "duplicate"
+        lines = _line_hashes(text)
+        if lines and len(lines & self._lines) > MAX_SEEN_SHARE * len(lines):
+            return "near duplicate"
+        return None
+
+    def add(self, text: str) -> None:
+        self._contents.add(_digest(text))
+        self._lines |= _line_hashes(text)
+
+
+def _digest(text: str) -> bytes:
+    return hashlib.blake2b("\n".join(map(str.rstrip, text.splitlines())).encode(), digest_size=16).digest()
+
+
+def _line_hashes(text: str) -> set[int]:
+    stripped = {line.strip() for line in text.splitlines()}
+    # A stable hash, not hash(): which files are dropped must not depend on PYTHONHASHSEED.
+    return {
+        int.from_bytes(hashlib.blake2b(line.encode(), digest_size=8).digest(), "little")
+        for line in stripped
+        if len(line) >= MIN_LINE_CHARS
+    }
+
 
 _NO_SOURCE = frozenset({".git", ".hg", ".svn", "node_modules", "__pycache__"})
 _MEANINGS = {

@@ -8,11 +8,10 @@ from random import Random
 
 import pytest
 
-from midfill_lab.recipe.collect import CollectOptions, collect
-from midfill_lab.recipe.decontamination import Decontamination
-from midfill_lab.recipe.environments import Package, SourceFile, installed_packages
-from midfill_lab.training.corpus.corpus import Document, Split
-from midfill_lab.training.errors import CorpusError
+from midfill_lab.recipe.collect import CollectOptions, Decontamination, collect
+from midfill_lab.recipe.registries import Package, SourceFile, installed_packages
+from midfill_lab.training.corpus import Document, Split
+from midfill_lab.training.options import CorpusError
 from tests.lab.packages import install_package, write_module
 
 MIT = "License-Expression: MIT"

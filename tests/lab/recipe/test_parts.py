@@ -15,9 +15,9 @@ from safetensors.torch import save_file
 from typer.testing import CliRunner
 
 from midfill_lab.recipe import parts
-from midfill_lab.recipe.cli import app
+from midfill_lab.recipe.__main__ import app
 from midfill_lab.recipe.parts import INDEX, pack, unpack
-from midfill_lab.training.errors import TransferError
+from midfill_lab.training.options import TransferError
 
 NAMES = st.from_regex(r"[a-z]{1,3}(/[a-z]{1,3})?\.[a-z]{1,3}", fullmatch=True)
 RANDOM = st.integers(0, 2**32).map(lambda seed: np.random.default_rng(seed).bytes(seed % 3000))

@@ -8,11 +8,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from midfill_lab.training.corpus.vocabulary import load_vocabulary
+from midfill_lab.training.machine import is_launched, join_processes, launch
 from midfill_lab.training.options import ModelSize, Stage, TrainingOptions
-from midfill_lab.training.run.checkpoints import RunFolder
-from midfill_lab.training.run.processes import is_launched, join_processes, launch
-from midfill_lab.training.run.trainer import StepReport, Trainer
+from midfill_lab.training.trainer import RunFolder, StepReport, Trainer
+from midfill_lab.training.vocabulary import load_vocabulary
 
 TINY = ModelSize(layers=2, hidden=32, intermediate=64, heads=2, kv_heads=1, head_dim=16, positions=256)
 OPTIONS = TrainingOptions(

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from midfill_lab.training.arguments import TrainArguments
-from midfill_lab.training.errors import OptionError
+from midfill_lab.training.options import OptionError
 
 
 def test_muon_is_the_default_from_scratch_unless_the_loss_is_scaled() -> None:

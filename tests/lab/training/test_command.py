@@ -23,7 +23,7 @@ from inference.loading.options import EngineOptions
 from midfill.commands import app
 from midfill_lab.recipe.to_gguf import write_gguf
 from midfill_lab.training.options import Quantization
-from midfill_lab.training.run.checkpoints import WEIGHTS, RunFolder
+from midfill_lab.training.trainer import WEIGHTS, RunFolder
 from protocol.errors import BadInput
 from protocol.messages import CompletionRequest, Prompt
 from tests.inference.conftest import VOCABULARIES
@@ -237,7 +237,7 @@ def test_a_limit_of_hours_stops_and_the_same_command_goes_on(
 ) -> None:
     arguments = (project, "--output", tmp_path / "run", *SCRATCH, "--steps", "4", "--hours", "1")
     now = count(step=1800.0)  # half an hour goes by between two looks at the clock
-    monkeypatch.setattr("midfill_lab.training.training.time", SimpleNamespace(monotonic=lambda: next(now)))
+    monkeypatch.setattr("midfill_lab.training.run.time", SimpleNamespace(monotonic=lambda: next(now)))
     stopped = run(*arguments)
     assert stopped.exit_code == 130
     assert "To continue, run" in stopped.output

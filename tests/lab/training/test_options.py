@@ -4,8 +4,7 @@ from typing import Any
 
 import pytest
 
-from midfill_lab.training.errors import OptionError
-from midfill_lab.training.options import ExampleOptions, Stage, TrainingOptions, parse_stages
+from midfill_lab.training.options import ExampleOptions, OptionError, Stage, TrainingOptions, parse_stages
 
 
 def test_stages_are_read_as_they_are_written() -> None:
