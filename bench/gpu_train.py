@@ -120,14 +120,14 @@ class Run:
             self.log(kind="windows begun", makers=makers)
             # Not imported by two threads at once, which transformers does not bear.
             from midfill_lab.training import losses, trainer
-            from midfill_lab.training.machine import join_processes
+            from midfill_lab.training.machine import open_device
 
             self.log(kind="imported", modules=[losses.__name__, trainer.__name__])
             lines = beside.submit(self._lines, corpus, options)
-            self._train(options, corpus, base, join_processes(cpu=given.cpu), windows, lines, packer)
+            self._train(options, corpus, base, open_device(cpu=given.cpu), windows, lines, packer)
 
     def _train(
-        self, options: Any, corpus: Path, base: Path | None, processes: Any, windows: Any, lines: Any, packer: Any
+        self, options: Any, corpus: Path, base: Path | None, device: Any, windows: Any, lines: Any, packer: Any
     ) -> None:
         import torch
 
@@ -137,7 +137,7 @@ class Run:
 
         given = self._given
         torch._dynamo.config.suppress_errors = True  # what cannot be compiled runs as it is
-        trainer = Trainer(RunFolder(self._work), corpus, load_vocabulary(corpus / "tokenizer.json"), options, processes)
+        trainer = Trainer(RunFolder(self._work), corpus, load_vocabulary(corpus / "tokenizer.json"), options, device)
         self.log(
             kind="loaded", machine=this_machine(), parameters=sum(one.numel() for one in trainer.model.parameters())
         )

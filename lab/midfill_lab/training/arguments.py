@@ -64,7 +64,7 @@ class TrainArguments:
         TrainingOptions.checkpoint_minutes
     )
     seed: Annotated[int, typer.Option(help="Seed of weights and data.")] = 0
-    processes: Annotated[int, typer.Option(min=1, help="Number of processes, each with its own device.")] = 1
+    processes: Annotated[int, typer.Option(hidden=True)] = 1  # refused, since earlier versions had it
     change_recipe: Annotated[
         bool, typer.Option("--change-recipe", help="Go on with a run under other options than it was started with.")
     ] = False
@@ -91,9 +91,9 @@ class TrainArguments:
     stages: Annotated[
         str | None, typer.Option(help="Windows of growing length instead of one: WINDOW:SHARE,... of the run.")
     ] = None
-    batch_size: Annotated[int, typer.Option(min=1, help="Windows per step, over all processes.")] = 16
+    batch_size: Annotated[int, typer.Option(min=1, help="Windows per step.")] = 16
     gradient_accumulation_steps: Annotated[
-        int, typer.Option(min=1, help="Number of parts in which each process computes its share of a step.")
+        int, typer.Option(min=1, help="Number of parts in which a step is computed.")
     ] = 1
     gradient_checkpointing: Annotated[
         bool, typer.Option("--gradient-checkpointing", help="Recompute activations to save memory.")
@@ -166,6 +166,8 @@ class TrainArguments:
 
     def options(self) -> TrainingOptions:
         """The training that these ask for, for a step; `train` works out how many. OptionError for a bad value."""
+        if self.processes != 1:
+            raise OptionError(f"--processes {self.processes}: a training runs in one process, on one device")
         if self.lora and self.start is None:
             raise OptionError("--lora needs --from MODEL: adapters are trained on a checkpoint")
         if self.lora and self.muon_lr is not None:

@@ -1,4 +1,4 @@
-"""The machine of a run: its processes and their devices, fast bf16, memory that malloc keeps, and signals to stop."""
+"""The machine of a run: its device and precision, memory that malloc keeps, and the signals that stop it."""
 
 from __future__ import annotations
 
@@ -8,15 +8,13 @@ import platform
 import signal
 import socket
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from threading import Thread
 from types import FrameType
-from typing import NoReturn
 
 import torch
-from torch import Tensor, distributed, nn
 
 from midfill_lab.training.options import OptionError, Precision
 
@@ -76,89 +74,41 @@ def _glibc() -> ctypes.CDLL | None:
     return ctypes.CDLL(None) if platform.libc_ver()[0] == "glibc" else None
 
 
-class Processes:
-    """The processes of a run, as this one of them sees them.
+class Device:
+    """What a run computes on, and in which precision.
 
     Attributes:
-        device: the one that this process computes on.
-        count: how many there are.
-        rank: which one this is; 0 is the main one.
+        torch: the device, as torch names it.
         scaler: scales the loss in fp16, and does nothing in other precisions.
     """
 
-    def __init__(self, device: torch.device, precision: Precision = "no", count: int = 1, rank: int = 0) -> None:
-        self.device, self.count, self.rank = device, count, rank
+    def __init__(self, device: torch.device, precision: Precision = "no") -> None:
+        self.torch = device
         self._dtype = _DTYPES.get(precision)
         self.scaler = torch.amp.GradScaler(device.type, enabled=precision == "fp16")
 
-    @property
-    def is_main(self) -> bool:
-        return self.rank == 0
-
     def precision(self) -> AbstractContextManager[object]:
         """The context in which a model of float32 weights computes in the run's precision."""
-        return nullcontext() if self._dtype is None else torch.autocast(self.device.type, self._dtype)
-
-    def mean(self, *figures: float) -> list[float]:
-        """The means over the processes: equal figures make all of them end at the same step."""
-        means: list[float] = self._averaged(torch.tensor(figures, dtype=torch.float64)).tolist()
-        return means
-
-    def average_gradients(self, parameters: Iterable[nn.Parameter]) -> None:
-        """Replace every gradient by its mean over the processes.
-
-        Call it once per step, after all of its windows. It uses the gradients' own precision: DistributedDataParallel
-        would use the weights' bf16, and add its prefix to the names in the checkpoint.
-        """
-        if self.count > 1:
-            for parameter in parameters:
-                if parameter.grad is not None:
-                    parameter.grad = self._averaged(parameter.grad)
-
-    def wait(self) -> None:
-        """Wait until all processes have come here."""
-        self.mean(0.0)
-
-    def leave(self) -> None:
-        """Leave the run; this process can join another."""
-        if self.count > 1:
-            distributed.destroy_process_group()
-
-    def _averaged(self, tensor: Tensor) -> Tensor:
-        if self.count == 1:
-            return tensor
-        total = tensor.to(self.device, torch.float32)
-        distributed.all_reduce(total)
-        return total / self.count
+        return nullcontext() if self._dtype is None else torch.autocast(self.torch.type, self._dtype)
 
 
-def is_launched() -> bool:
-    """Whether a launcher started this process as one of several."""
-    return int(os.environ.get("WORLD_SIZE", "1")) > 1
+def open_device(precision: Precision | None = None, *, cpu: bool = False) -> Device:
+    """The device for a run in this process, whose malloc keeps freed memory from now on.
 
-
-def join_processes(precision: Precision | None = None, *, cpu: bool = False) -> Processes:
-    """Join the processes of the run that torchrun or `launch` started.
-
-    Without an accelerator, or with `cpu`, several processes share the cores and communicate over gloo. The precision is
-    as in `TrainingOptions`.
+    The precision is as in `TrainingOptions`.
 
     Raises:
-        OptionError: the device does not support the precision.
+        OptionError: the device does not support the precision, or a launcher started this process as one of several.
     """
-    keep_freed_memory()
-    rank, count = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
+    if (count := int(os.environ.get("WORLD_SIZE", "1"))) > 1:
+        raise OptionError(f"a training runs in one process, on one device: start it alone, not as one of {count}")
     device = choose_device(cpu=cpu)
-    if device.type != "cpu" and count > 1:
-        device = torch.device(device.type, int(os.environ.get("LOCAL_RANK", "0")))
-        torch.accelerator.set_device_index(device)
     if precision == "fp16" and device.type in ("cpu", "mps"):
         raise OptionError(f"mixed precision fp16 needs a GPU, and the device is {device.type}")
     if precision == "bf16" and device.type == "cuda" and not multiplies_bf16(device):
         raise OptionError(f"mixed precision bf16: {torch.cuda.get_device_name(device)} does not support it")
-    if count > 1:
-        distributed.init_process_group()
-    return Processes(device, precision or "no", count, rank)
+    keep_freed_memory()
+    return Device(device, precision or "no")
 
 
 def choose_device(*, cpu: bool = False) -> torch.device:
@@ -167,19 +117,11 @@ def choose_device(*, cpu: bool = False) -> torch.device:
     return found or torch.device("cpu")
 
 
-def launch(processes: int) -> NoReturn:
-    """Become the launcher of `processes` processes of this command, each with its share of the cores."""
-    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // processes)))
-    torchrun = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes))
-    os.execv(sys.executable, (sys.executable, *torchrun, "--no-python", *sys.orig_argv))
-
-
 @contextmanager
-def stops_on_signals(*, again: bool, heard: Callable[[], None] = lambda: None) -> Iterator[Callable[[], bool]]:
+def stops_on_signals(heard: Callable[[], None] = lambda: None) -> Iterator[Callable[[], bool]]:
     """A function that tells whether a signal to stop has arrived; another thread calls `heard` at the first.
 
-    If `again`, a second Ctrl-C ends the process at once, even within a long computation; checkpoints stay whole. With
-    several processes `again` must be False: each receives one Ctrl-C from the terminal and one from its launcher.
+    A second Ctrl-C ends the process at once, even within a long computation; checkpoints stay whole.
     """
     received: list[int] = []
 
@@ -190,7 +132,7 @@ def stops_on_signals(*, again: bool, heard: Callable[[], None] = lambda: None) -
     # system's handler itself writes to the wake-up descriptor.
     inbox, wake_up = socket.socketpair()
     wake_up.setblocking(False)
-    watcher = Thread(target=_watch, args=(inbox, again, heard), daemon=True)
+    watcher = Thread(target=_watch, args=(inbox, heard), daemon=True)
     watcher.start()
     handlers = {number: signal.signal(number, receive) for number in (signal.SIGINT, signal.SIGTERM)}
     before = signal.set_wakeup_fd(wake_up.fileno(), warn_on_full_buffer=False)
@@ -205,7 +147,7 @@ def stops_on_signals(*, again: bool, heard: Callable[[], None] = lambda: None) -
         inbox.close()
 
 
-def _watch(inbox: socket.socket, again: bool, heard: Callable[[], None]) -> None:
+def _watch(inbox: socket.socket, heard: Callable[[], None]) -> None:
     """Read signal numbers until the other end closes."""
     received = 0
     while numbers := inbox.recv(1):
@@ -214,7 +156,7 @@ def _watch(inbox: socket.socket, again: bool, heard: Callable[[], None]) -> None
         received += 1
         if received == 1:
             heard()
-        elif again and numbers[0] == signal.SIGINT:
+        elif numbers[0] == signal.SIGINT:
             if sys.stdout.isatty():
                 os.write(1, _SHOW_CURSOR.encode())
             os._exit(ENDED)

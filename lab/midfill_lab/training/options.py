@@ -171,7 +171,7 @@ class TrainingOptions:
         lr: peak rate of AdamW (embeddings and norms, and matrices without Muon).
         muon_lr: peak rate of Muon (matrices), scaled to match AdamW's update size; None leaves all to AdamW.
         batch_tokens: tokens in one optimizer step; a multiple of every stage's window.
-        gradient_accumulation_steps: number of parts in which each process computes its share of a step, to save memory.
+        gradient_accumulation_steps: number of parts in which a step is computed, to save memory.
         gradient_checkpointing: recomputes activations in the backward pass, to save memory.
         clip: largest norm of the gradient.
         quantization: the types that the weights are rounded to in the last part of the run (straight-through); None

@@ -19,7 +19,7 @@ from midfill_lab.training.arguments import TrainArguments
 from midfill_lab.training.corpus import Corpus
 from midfill_lab.training.data import Data, DataOptions, open_data, prepare_data
 from midfill_lab.training.losses import format_losses
-from midfill_lab.training.machine import Processes, is_launched, join_processes, launch, stops_on_signals
+from midfill_lab.training.machine import Device, open_device, stops_on_signals
 from midfill_lab.training.optimizers import TrainingProgress
 from midfill_lab.training.options import OptionError, TrainingOptions
 from midfill_lab.training.publish import publish
@@ -48,39 +48,31 @@ def train(request: Request, console: Console) -> bool:
         BadInput: a part of the request cannot be done.
     """
     _check_window(request.training)
-    if not is_launched() and request.arguments.processes > 1:
-        prepare_data(request.output, request.data)  # reports bad data before launching processes
-        launch(request.arguments.processes)
-    processes = join_processes(request.training.mixed_precision, cpu=request.arguments.cpu)
-    run = _Run(request, processes, Console(quiet=True) if not processes.is_main else console)
+    device = open_device(request.training.mixed_precision, cpu=request.arguments.cpu)
+    run = _Run(request, device, console)
     try:
         finished = run.train()
-        if finished and processes.is_main:
+        if finished:
             run.export()
     except torch.OutOfMemoryError as error:
         raise OptionError(
             "out of memory on the device: try more --gradient-accumulation-steps, --gradient-checkpointing, a"
             f" smaller --window, or --lora ({error})"
         ) from error
-    processes.leave()
     return finished
 
 
 class _Run:
-    """One process of a training."""
+    """A training of prepared data, in its folder."""
 
-    def __init__(self, request: Request, processes: Processes, console: Console) -> None:
-        self._request, self._processes, self._console = request, processes, console
+    def __init__(self, request: Request, device: Device, console: Console) -> None:
+        self._request, self._console = request, console
         self._folder = RunFolder(request.output)
-        if processes.is_main:
-            prepare_data(request.output, request.data)
-        processes.wait()
+        prepare_data(request.output, request.data)
         self._data = open_data(request.output, request.data)
         self._options, self._epochs = _with_steps(request, self._data)
-        if processes.is_main:
-            self._folder.claim(self._data.folder, self._options, change_recipe=request.arguments.change_recipe)
-        processes.wait()
-        self._trainer = Trainer(self._folder, self._data.folder, self._data.vocabulary, self._options, processes)
+        self._folder.claim(self._data.folder, self._options, change_recipe=request.arguments.change_recipe)
+        self._trainer = Trainer(self._folder, self._data.folder, self._data.vocabulary, self._options, device)
         self._measured_at = time.monotonic()
 
     def train(self) -> bool:
@@ -89,7 +81,6 @@ class _Run:
             self._console.print(line, highlight=False, soft_wrap=True)
         if self._trainer.progress.step == 0:
             self._measure(self._trainer.progress)
-            self._processes.wait()
         else:
             self._console.print(f"Continuing after step {self._trainer.progress.step:,}.")
         self._tell_plan()
@@ -97,14 +88,14 @@ class _Run:
 
         def report(step: StepReport) -> None:
             display.step(step)
-            self._log(asdict(step))
+            self._folder.append_log(asdict(step))
 
         deadline = (
             math.inf
             if self._request.arguments.hours is None
             else time.monotonic() + 3600 * self._request.arguments.hours
         )
-        with display, stops_on_signals(again=not is_launched(), heard=self._tell_stopping) as is_signalled:
+        with display, stops_on_signals(self._tell_stopping) as is_signalled:
 
             def is_stopped() -> bool:
                 return is_signalled() or time.monotonic() >= deadline
@@ -146,9 +137,7 @@ class _Run:
             self._console.print(line, highlight=False, soft_wrap=True)
 
     def _measure(self, progress: TrainingProgress) -> None:
-        """Log the held-out losses, in the main process."""
-        if not self._processes.is_main:
-            return
+        """Log the held-out losses."""
         options = self._options
         window = min(options.stages[0].window, MAX_EVALUATION_WINDOW)
         batch = options.batch_tokens // options.stages[0].window // options.gradient_accumulation_steps
@@ -160,7 +149,7 @@ class _Run:
             )
         self._measured_at = time.monotonic()
         measured = {"step": progress.step, "tokens": progress.tokens, "seconds": progress.seconds}
-        self._log({**measured, "held_out": [asdict(loss) for loss in losses]})
+        self._folder.append_log({**measured, "held_out": [asdict(loss) for loss in losses]})
         for line in losses_lines(progress.step, losses):
             self._console.print(line, highlight=False, soft_wrap=True)
 
@@ -171,10 +160,6 @@ class _Run:
         """The held-out losses before and after, from the log."""
         losses = [record["held_out"] for record in self._folder.logged() if "held_out" in record]
         return losses[0], losses[-1]
-
-    def _log(self, record: dict[str, Any]) -> None:
-        if self._processes.is_main:
-            self._folder.append_log(record)
 
 
 def _check_window(options: TrainingOptions) -> None:

@@ -16,7 +16,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from midfill_lab.training.machine import Processes, return_freed_memory
+from midfill_lab.training.machine import Device, return_freed_memory
 from midfill_lab.training.model import (
     Batch,
     compile_layers,
@@ -39,7 +39,7 @@ from midfill_lab.training.optimizers import (
     set_rates,
     stage_at,
 )
-from midfill_lab.training.options import CheckpointError, OptionError, TrainingOptions
+from midfill_lab.training.options import CheckpointError, TrainingOptions
 from midfill_lab.training.vocabulary import Vocabulary
 from midfill_lab.training.windows import Window, WindowMakers, WindowSource
 
@@ -207,11 +207,7 @@ class StepReport:
 
 
 class Trainer:
-    """One run in one folder: builds the model, resumes from the newest checkpoint, and trains to the end.
-
-    Several processes share the windows of every step. The result is the same up to rounding, and so is the checkpoint,
-    which any number of processes can resume.
-    """
+    """One run in one folder: builds the model, resumes from the newest checkpoint, and trains to the end."""
 
     def __init__(
         self,
@@ -219,23 +215,21 @@ class Trainer:
         corpus: Path,
         vocabulary: Vocabulary,
         options: TrainingOptions,
-        processes: Processes,
+        device: Device,
     ) -> None:
         """Build everything, and load the newest checkpoint of a folder claimed for these options.
 
         corpus: the folder of a corpus, with the `tokenizer.json` of `vocabulary`.
 
         Raises:
-            OptionError: the windows of a step cannot be shared equally among the processes.
             CheckpointError: the newest checkpoint is of another version.
         """
-        self._folder, self._options, self._processes = folder, options, processes
+        self._folder, self._options, self._device = folder, options, device
         self._source = WindowSource(corpus, options.examples, options.seed, vocabulary.format.name)
-        self._shares = [_share(options.batch_tokens // stage.window, processes.count) for stage in options.stages]
         self._parts = options.gradient_accumulation_steps
         torch.manual_seed(options.seed)
         self.model = start_model(options, vocabulary)
-        nn.Module.to(self.model, processes.device)
+        nn.Module.to(self.model, device.torch)
         if options.mixed_precision is None:
             self.trained: Trained = MasterWeights(self.model, options.quantization)
             nn.Module.to(self.model, torch.bfloat16)
@@ -256,10 +250,10 @@ class Trainer:
         is_stopped: Callable[[], bool] = lambda: False,
         makers: WindowMakers | None = None,
     ) -> None:
-        """Train to the end of the run, or until any process is stopped.
+        """Train to the end of the run, or until it is stopped.
 
-        Calls `report` with every step, and `checkpointed` with every checkpoint, in the process that wrote it. The
-        windows are those of `makers`, which the caller closes, or of makers of the run's own.
+        Calls `report` with every step, and `checkpointed` with every checkpoint. The windows
+        are those of `makers`, which the caller closes, or of makers of the run's own.
         """
         with ExitStack() as own:
             self._run(report, checkpointed, is_stopped, makers or own.enter_context(self.makers()))
@@ -277,7 +271,7 @@ class Trainer:
         while not stopped and (share := self.progress.share(self._options)) < 1:
             stage = stage_at(share, self._options.stages)
             # Those of the next stage are begun now too: at a change of stages nothing waits.
-            for near in dict.fromkeys((stage, min(stage + 1, len(self._shares) - 1))):
+            for near in dict.fromkeys((stage, min(stage + 1, len(self._options.stages) - 1))):
                 if self._length(near) not in ahead:
                     ahead[self._length(near)] = self._windows(makers, near)
             windows = ahead[self._length(stage)]
@@ -297,20 +291,20 @@ class Trainer:
         """Makers of this run's windows; each stage's first ones are made when the run asks for them."""
         processes = self._options.window_processes
         if processes is None:
-            on_cpu = self._processes.device.type == "cpu"
-            processes = 0 if on_cpu else max(1, (os.cpu_count() or 1) // self._processes.count - SPARED_CORES)
+            on_cpu = self._device.torch.type == "cpu"
+            processes = 0 if on_cpu else max(1, (os.cpu_count() or 1) - SPARED_CORES)
         return WindowMakers(self._source, processes)
 
     def seconds_per_step(self) -> float:
         """Estimated seconds per step, from computing a part of one twice without an update."""
         stage = stage_at(self.progress.share(self._options), self._options.stages)
         windows = self._source.windows(self._length(stage))
-        share = self._shares[stage]
+        share = self._step_windows(stage)
         made = [windows[index] for index in range(-(-share // self._parts))]
         seconds = 0.0
         for _ in range(2):  # the first pass allocates memory and compiles the model
             began = time.monotonic()
-            self._processes.scaler.scale(self._loss(_stacked(made))).backward()  # type: ignore[no-untyped-call]
+            self._device.scaler.scale(self._loss(_stacked(made))).backward()  # type: ignore[no-untyped-call]
             seconds = time.monotonic() - began
             for parameter in self.model.parameters():
                 parameter.grad = None
@@ -318,7 +312,7 @@ class Trainer:
 
     def precision(self) -> AbstractContextManager[object]:
         """The autocast that the options ask for; the model is to be called within it."""
-        return self._processes.precision()
+        return self._device.precision()
 
     def end_in(self, minutes: float) -> None:
         """Set the length of the run by the clock, from its beginning."""
@@ -335,7 +329,7 @@ class Trainer:
         return self.model
 
     def _compile(self) -> None:
-        if self._processes.device.type != "cpu":
+        if self._device.torch.type != "cpu":
             compile_layers(self.model)
             self._summed = torch.compile(summed_loss, dynamic=False)
             return
@@ -345,12 +339,12 @@ class Trainer:
 
     def _resume(self) -> None:
         peaks = peaks_of(self._optimizers)
-        if resumed := self._folder.resume(self._processes.device):
+        if resumed := self._folder.resume(self._device.torch):
             state, self.progress = resumed
             self.trained.load(state.weights)
             for optimizer, loaded in zip(self._optimizers, state.optimizers, strict=True):
                 optimizer.load_state_dict(loaded)
-            self._processes.scaler.load_state_dict(state.scaler)
+            self._device.scaler.load_state_dict(state.scaler)
         restore_peaks(self._optimizers, peaks)
 
     def _round(self) -> None:
@@ -361,7 +355,7 @@ class Trainer:
 
     def _loss(self, window: Window) -> Tensor:
         """The summed loss of windows."""
-        device = self._processes.device
+        device = self._device.torch
         batch = Batch.of(window, 1 if self._summed is summed_loss else part_tokens(device))
         with self.precision():
             return token_loss(self.model, batch.to(device), self._summed)
@@ -375,7 +369,7 @@ class Trainer:
         is_stopped: Callable[[], bool],
         waited: float,
     ) -> tuple[StepReport, bool]:
-        """One optimizer step on this process's [B, T] of the step's windows; and whether to stop after it."""
+        """One optimizer step on the step's windows [B, T]; and whether to stop after it."""
         self._round()
         # At the beginning of the first step the rate is 0.
         middle = min(1.0, share + 0.5 * self._share_of_a_step())
@@ -383,8 +377,7 @@ class Trainer:
         set_rates(self._optimizers, factor)
         loss = self._backward(windows)
         parameters = list(self.trained.named.values())
-        self._processes.average_gradients(parameters)
-        scaler = self._processes.scaler
+        scaler = self._device.scaler
         for optimizer in self._optimizers:
             scaler.unscale_(optimizer)
         nn.utils.clip_grad_norm_(parameters, self._options.clip)
@@ -393,11 +386,10 @@ class Trainer:
             optimizer.zero_grad()
         scaler.update()
         self.trained.write_back()
-        mean_loss, seconds, stopped = self._processes.mean(loss, time.monotonic() - began, is_stopped())
-        self._advance(stage, seconds)
+        self._advance(stage, time.monotonic() - began)
         if self.progress.step % TRIM_EVERY == 0:
             return_freed_memory()
-        return StepReport(self.progress, share, windows.ids.shape[1], mean_loss, factor, waited), stopped > 0
+        return StepReport(self.progress, share, windows.ids.shape[1], loss, factor, waited), is_stopped()
 
     def _share_of_a_step(self) -> float:
         """The share of the run that a step takes; by the clock, one as long as those so far."""
@@ -406,16 +398,16 @@ class Trainer:
         return self.progress.share(self._options) / max(1, self.progress.step)
 
     def _backward(self, windows: Window) -> float:
-        """Compute the gradients of the mean loss over the learned tokens of all processes; returns it, of these.
+        """Compute the gradients of the mean loss over the learned tokens, and return it.
 
         What does not fit into the device's memory is computed in more parts, from then on.
         """
-        # Dropout is a pure function of seed, step and process too: a resumed run continues as if uninterrupted.
-        torch.manual_seed(hash((self._options.seed, self.progress.step, self._processes.rank)))
-        (mean_learned,) = self._processes.mean(float((windows.learned & ~windows.begins).sum()))
+        # Dropout is a pure function of seed and step too: a resumed run continues as if uninterrupted.
+        torch.manual_seed(hash((self._options.seed, self.progress.step)))
+        learned = max(1, int((windows.learned & ~windows.begins).sum()))
         while True:
             try:
-                return self._accumulate(windows, max(mean_learned, 1))
+                return self._accumulate(windows, learned)
             except torch.OutOfMemoryError:
                 if self._parts >= len(windows.ids):
                     raise
@@ -424,19 +416,19 @@ class Trainer:
                 parameter.grad = None
             torch.cuda.empty_cache()
 
-    def _accumulate(self, windows: Window, learned: float) -> float:
-        loss_sum = torch.zeros((), device=self._processes.device)
+    def _accumulate(self, windows: Window, learned: int) -> float:
+        loss_sum = torch.zeros((), device=self._device.torch)
         size = -(-len(windows.ids) // self._parts)
         for start in range(0, len(windows.ids), size):
             loss = self._loss(Window._make(field[start : start + size] for field in windows)) / learned
-            self._processes.scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
+            self._device.scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
             self.trained.take_gradients()
             loss_sum += loss.detach()
         return loss_sum.item()
 
     def _advance(self, stage: int, seconds: float) -> None:
         window = self._length(stage)
-        consumed = self.progress.windows.get(window, 0) + self._options.batch_tokens // window
+        consumed = self.progress.windows.get(window, 0) + self._step_windows(stage)
         self.progress = replace(
             self.progress,
             step=self.progress.step + 1,
@@ -448,27 +440,21 @@ class Trainer:
     def _length(self, stage: int) -> int:
         return self._options.stages[stage].window
 
+    def _step_windows(self, stage: int) -> int:
+        """Number of windows of a step."""
+        return self._options.batch_tokens // self._length(stage)
+
     def _windows(self, makers: WindowMakers, stage: int) -> Iterator[Window]:
-        """The stage's remaining windows: this process's share of each step, [B, T]."""
-        length, share = self._length(stage), self._shares[stage]
-        first = self.progress.windows.get(length, 0) + share * self._processes.rank
-        return makers.sequence(length, first, share, share * self._processes.count)
+        """The stage's remaining windows: those of each step, [B, T]."""
+        length, number = self._length(stage), self._step_windows(stage)
+        return makers.sequence(length, self.progress.windows.get(length, 0), number, number)
 
     def _save(self, checkpointed: Callable[[TrainingProgress], None]) -> None:
-        if self._processes.is_main:
-            weights = {name: parameter.detach() for name, parameter in self.trained.named.items()}
-            optimizers = [each.state_dict() for each in self._optimizers]
-            self._folder.save(State(weights, optimizers, self._processes.scaler.state_dict()), self.progress)
-            checkpointed(self.progress)
-        self._processes.wait()
+        weights = {name: parameter.detach() for name, parameter in self.trained.named.items()}
+        optimizers = [each.state_dict() for each in self._optimizers]
+        self._folder.save(State(weights, optimizers, self._device.scaler.state_dict()), self.progress)
+        checkpointed(self.progress)
 
 
 def _stacked(windows: list[Window]) -> Window:
     return Window._make(map(np.stack, zip(*windows, strict=True)))
-
-
-def _share(windows: int, processes: int) -> int:
-    """Number of windows per process and step; OptionError if the windows cannot be shared equally."""
-    if windows % processes:
-        raise OptionError(f"{windows} windows per step cannot be divided equally among {processes} processes")
-    return windows // processes

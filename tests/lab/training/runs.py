@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from midfill_lab.training.machine import is_launched, join_processes, launch
+from midfill_lab.training.machine import open_device
 from midfill_lab.training.options import ModelSize, Stage, TrainingOptions
 from midfill_lab.training.trainer import RunFolder, StepReport, Trainer
 from midfill_lab.training.vocabulary import load_vocabulary
@@ -32,12 +31,9 @@ def train(
     *,
     change_recipe: bool = False,
 ) -> list[StepReport]:
-    """Run or resume in this process, one of those that were launched; the reports of the steps that were made."""
+    """Run or resume the reports of the steps that were made."""
     folder = RunFolder(run)
-    processes = join_processes(cpu=True)
-    if processes.is_main:
-        folder.claim(corpus, options, change_recipe=change_recipe)
-    processes.wait()
+    folder.claim(corpus, options, change_recipe=change_recipe)
     reports: list[StepReport] = []
 
     def report(step: StepReport) -> None:
@@ -46,9 +42,8 @@ def train(
             heard(step)
 
     vocabulary = load_vocabulary(corpus / "tokenizer.json")
-    trainer = Trainer(folder, corpus, vocabulary, options, processes)
+    trainer = Trainer(folder, corpus, vocabulary, options, open_device(cpu=True))
     trainer.run(report, lambda _: None)
-    processes.leave()
     return reports
 
 
@@ -57,18 +52,15 @@ def steps(number: int, checkpoint_minutes: float = OPTIONS.checkpoint_minutes) -
     return replace(OPTIONS, max_steps=number, checkpoint_minutes=checkpoint_minutes)
 
 
-def main(corpus: str, run: str, number: str = "8", processes: str = "1", last: str = "") -> None:
+def main(corpus: str, run: str, number: str = "8", last: str = "") -> None:
     """Train, and print each step with its loss; after step `last` wait to be killed."""
     import torch
 
-    if int(processes) > 1 and not is_launched():
-        launch(int(processes))
     torch.set_num_threads(1)
 
     def tell(step: StepReport) -> None:
-        if int(os.environ.get("RANK", "0")) == 0:
-            sys.stdout.write(f"{step.progress.step} {step.loss}\n")
-            sys.stdout.flush()
+        sys.stdout.write(f"{step.progress.step} {step.loss}\n")
+        sys.stdout.flush()
         if str(step.progress.step) == last:
             sys.stdin.read()
 

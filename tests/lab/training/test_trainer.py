@@ -17,7 +17,7 @@ from safetensors.torch import load_file
 from torch import nn
 
 from midfill_lab.training import trainer as trainer_module
-from midfill_lab.training.machine import join_processes
+from midfill_lab.training.machine import open_device
 from midfill_lab.training.model import Batch
 from midfill_lab.training.options import CheckpointError, ExampleOptions, Quantization, Stage, TrainingOptions
 from midfill_lab.training.rounding import kind_of, round_trip
@@ -118,7 +118,7 @@ def test_a_killed_run_resumes_as_if_nothing_had_happened(
     corpus_folder: Path, tmp_path: Path, uninterrupted: tuple[Path, list[StepReport]]
 ) -> None:
     command = [sys.executable, "-W", "ignore", "-m", "tests.lab.training.runs", str(corpus_folder), str(tmp_path)]
-    command += ["8", "1", "5"]
+    command += ["8", "5"]
     root = Path(__file__).parents[3]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=root) as process:
         assert process.stdout is not None
@@ -184,11 +184,11 @@ def test_loss_on_middles_alone_learns(corpus_folder: Path, tmp_path: Path) -> No
 
 def stopped_after(corpus: Path, run: Path, options: TrainingOptions, last: int) -> Trainer:
     """Train as `train` does, but stop after a step, as a signal or a limit of time does."""
-    folder, processes = RunFolder(run), join_processes(cpu=True)
+    folder = RunFolder(run)
     folder.claim(corpus, options)
     vocabulary = load_vocabulary(corpus / "tokenizer.json")
-    trainer = Trainer(folder, corpus, vocabulary, options, processes)
-    trainer.run(lambda _: None, lambda _: None, lambda: trainer.progress.step + 1 >= last)
+    trainer = Trainer(folder, corpus, vocabulary, options, open_device(cpu=True))
+    trainer.run(lambda _: None, lambda _: None, lambda: trainer.progress.step >= last)
     return trainer
 
 
