@@ -389,10 +389,8 @@ def _loaded_dtype(options: TrainingOptions) -> torch.dtype:
 
 def _with_adapters(model: PreTrainedModel, lora: LoraOptions, vocabulary: Vocabulary) -> nn.Module:
     """The model with adapters, and with trainable embeddings of the markers if the options ask for them."""
-    try:
-        from peft import LoraConfig, get_peft_model
-    except ImportError as error:
-        raise OptionError("LoRA needs the package peft: install peft>=0.17") from error
+    from peft import LoraConfig, get_peft_model  # here, since it takes seconds, and other trainings do without it
+
     names = lora.target_modules
     config = LoraConfig(
         task_type="CAUSAL_LM",

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from copy import copy
 from dataclasses import replace
@@ -324,14 +323,6 @@ def test_layers_that_are_not_there_are_named(tiny_checkpoint: Path, known: Vocab
     lora = LoraOptions(target_modules=("no_such_layer",))
     with pytest.raises(OptionError, match="no adapters on no_such_layer"):
         start_model(replace(CONTINUED, start=str(tiny_checkpoint), lora=lora), known)
-
-
-def test_without_peft_the_command_that_installs_it_is_told(
-    tiny_checkpoint: Path, known: Vocabulary, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "peft", None)
-    with pytest.raises(OptionError, match=r"install peft>=0.17"):
-        start_model(replace(CONTINUED, start=str(tiny_checkpoint), lora=LoraOptions()), known)
 
 
 def test_a_checkpoint_that_is_not_there_is_an_error(known: Vocabulary, tmp_path: Path) -> None:
