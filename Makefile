@@ -3,7 +3,7 @@ BIN := .venv/bin
 CONSTRAINTS := $(if $(shell command -v nvidia-smi),constraints.txt,constraints-cpu.txt)
 PIP := $(BIN)/python -m pip install --disable-pip-version-check
 PIP_INSTALL := $(PIP) --quiet
-REQUIRED := --constraint $(CONSTRAINTS) --editable .[engine] --group dev
+REQUIRED := --constraint $(CONSTRAINTS) --editable .[engine] --editable ./lab --group dev
 # Runs a command with a line of progress, as `$(STEP) 'what it is about' COMMAND`; its output is in build/TARGET.log.
 STEP = $(PYTHON) packaging/step.py build/$(notdir $@).log
 # What `make setup` downloads where nothing is installed yet.
@@ -19,11 +19,11 @@ ENGINES ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/midfill-test-engines
 KERNEL := setup.py inference/backends/cpu/kernel/decode.cpp $(wildcard inference/backends/cpu/kernel/*.h)
 KERNEL_FLAGS := -std=c++17 -g -O1 -ffp-contract=off -Wall -Wextra -Wno-psabi -Wno-uninitialized -Wno-maybe-uninitialized -pthread
 
-.PHONY: setup demo test test-faults test-clients test-engines test-nvim test-vscode test-install test-emacs test-pages test-identity test-gpu test-sanitizers test-levels test-neon pages wheels test-wheel vsix docs lint format clean
+.PHONY: setup demo test test-lab test-faults test-clients test-engines test-nvim test-vscode test-install test-emacs test-pages test-identity test-gpu test-sanitizers test-levels test-neon pages wheels test-wheel vsix docs lint format clean
 
 setup: .venv/installed
 
-.venv/installed: pyproject.toml constraints.txt constraints-cpu.txt $(KERNEL)
+.venv/installed: pyproject.toml lab/pyproject.toml constraints.txt constraints-cpu.txt $(KERNEL)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "midfill needs Python 3.11 or newer: make PYTHON=/path/to/python3.11")'
 	@rm -f build/$(notdir $@).log
 	@test -x $(BIN)/python || $(STEP) 'Creating .venv' $(PYTHON) -m venv .venv
@@ -44,8 +44,14 @@ demo: setup
 	$(BIN)/midfill demo
 
 # As many at a time as there are cores, four at most.
+PYTEST := $(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist worksteal
+
 test: setup
-	$(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist worksteal
+	$(PYTEST) --ignore tests/lab
+
+# The tests of `lab/`: training, evaluation, and how the bundled models were made.
+test-lab: setup
+	$(PYTEST) tests/lab
 
 # Attacks on a core process, with what it holds of the system before and after; some minutes.
 test-faults: setup
@@ -120,10 +126,12 @@ test-neon:
 	aarch64-linux-gnu-g++ $(KERNEL_FLAGS) -static tests/inference/backends/cpu/stress.cpp -o build/neon/stress
 	qemu-aarch64 build/neon/stress
 
-# The distributions of this platform in dist/: the sdist, the wheel built from it, and the wheels of the models.
+# The distributions of this platform in dist/: the sdist, the wheel built from it, and the wheels of the lab and
+# of the models.
 wheels: setup $(if $(shell command -v npm),pages)
 	@rm -rf dist build/$@.log
 	@MIDFILL_KERNEL=required $(STEP) 'Building the source and the wheel of midfill' $(BIN)/python -m build --outdir dist
+	@$(STEP) 'Building the wheel of midfill-lab' $(BIN)/python -m build --outdir dist --wheel lab
 	@$(STEP) 'Building the wheel of the bundled model' $(BIN)/python -m build --outdir dist --wheel packaging/model
 	@$(STEP) 'Building the wheel of the model tiny' $(BIN)/python -m build --outdir dist --wheel packaging/model-tiny
 

@@ -2,7 +2,7 @@
 
     python bench/gpu_train.py CORPUS --base BASE --output OUT --deadline 560
 
-CORPUS and BASE are folders, BASE may be a GGUF file, and both may be packed (`python -m inference.training pack`).
+CORPUS and BASE are folders, BASE may be a GGUF file, and both may be packed (`python -m midfill_lab.recipe pack`).
 Without --base, random weights of --shape are trained. It needs no network, and beside this repository torch,
 transformers, numpy, msgspec, tokenizers, safetensors, and for GGUF files gguf.
 
@@ -106,7 +106,7 @@ class Run:
         self._packed_at = 0.0
 
     def run(self) -> None:
-        from inference.training.examples.shards import WindowMakers, WindowSource
+        from midfill_lab.training.windows import WindowMakers, WindowSource
 
         given = self._given
         corpus, base = self._inputs()
@@ -119,26 +119,25 @@ class Run:
                 windows.begin(stage.window, 0, share, share)
             self.log(kind="windows begun", makers=makers)
             # Not imported by two threads at once, which transformers does not bear.
-            from inference.training.run import exact_lines, trainer
-            from inference.training.run.processes import join_processes
+            from midfill_lab.training import losses, trainer
+            from midfill_lab.training.machine import open_device
 
-            self.log(kind="imported", modules=[exact_lines.__name__, trainer.__name__])
+            self.log(kind="imported", modules=[losses.__name__, trainer.__name__])
             lines = beside.submit(self._lines, corpus, options)
-            self._train(options, corpus, base, join_processes(cpu=given.cpu), windows, lines, packer)
+            self._train(options, corpus, base, open_device(cpu=given.cpu), windows, lines, packer)
 
     def _train(
-        self, options: Any, corpus: Path, base: Path | None, processes: Any, windows: Any, lines: Any, packer: Any
+        self, options: Any, corpus: Path, base: Path | None, device: Any, windows: Any, lines: Any, packer: Any
     ) -> None:
         import torch
 
-        from inference.training.corpus.vocabulary import load_vocabulary
-        from inference.training.hardware import this_machine
-        from inference.training.run.checkpoints import RunFolder
-        from inference.training.run.trainer import StepReport, Trainer
+        from midfill_lab.training.machine import this_machine
+        from midfill_lab.training.trainer import RunFolder, StepReport, Trainer
+        from midfill_lab.training.vocabulary import load_vocabulary
 
         given = self._given
         torch._dynamo.config.suppress_errors = True  # what cannot be compiled runs as it is
-        trainer = Trainer(RunFolder(self._work), corpus, load_vocabulary(corpus / "tokenizer.json"), options, processes)
+        trainer = Trainer(RunFolder(self._work), corpus, load_vocabulary(corpus / "tokenizer.json"), options, device)
         self.log(
             kind="loaded", machine=this_machine(), parameters=sum(one.numel() for one in trainer.model.parameters())
         )
@@ -180,7 +179,7 @@ class Run:
         return time.monotonic() - self._began
 
     def _unpacked(self, place: Path, name: str) -> Path:
-        from inference.training.interchange.parts import INDEX, unpack
+        from midfill_lab.recipe.parts import INDEX, unpack
 
         if not (place / INDEX).is_file():
             return place
@@ -197,7 +196,7 @@ class Run:
         base = self._unpacked(given.base, "base") if given.base.is_dir() else given.base
         files = [base] if base.is_file() else sorted(base.glob("*.gguf"))
         if files:
-            from inference.training.interchange.from_gguf import read_base
+            from midfill_lab.training.from_gguf import read_base
 
             base = self._work / "dequantized"
             read_base(files[0], base)
@@ -211,7 +210,7 @@ class Run:
 
     def _options(self, base: Path | None) -> Any:
         """The recipe."""
-        from inference.training.options import ExampleOptions, ModelSize, TrainingOptions, parse_stages
+        from midfill_lab.training.options import ExampleOptions, ModelSize, TrainingOptions, parse_stages
 
         given = self._given
         shapes = {
@@ -237,10 +236,9 @@ class Run:
         )
 
     def _lines(self, corpus: Path, options: Any) -> Any:
-        from inference.training.corpus.corpus import Corpus
-        from inference.training.corpus.vocabulary import load_vocabulary
-        from inference.training.run.evaluation import Shape
-        from inference.training.run.exact_lines import ExactLines
+        from midfill_lab.training.corpus import Corpus
+        from midfill_lab.training.losses import ExactLines, Shape
+        from midfill_lab.training.vocabulary import load_vocabulary
 
         window = options.stages[0].window
         shape = Shape(max(1, self._given.micro_tokens // window), window)
@@ -267,7 +265,7 @@ class Run:
     def _write(self, weights: dict[str, Any], config: Any, base: Path | None, step: int) -> None:
         from safetensors.torch import save_file
 
-        from inference.training.interchange.parts import pack
+        from midfill_lab.recipe.parts import pack
 
         folder, target = self._work / f"model-{step}", self._given.output / f"weights-{step}"
         folder.mkdir()

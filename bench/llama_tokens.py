@@ -36,7 +36,7 @@ from rich.table import Table
 from inference.engine.engine import Engine
 from inference.loading.engine import load_engine
 from inference.loading.options import EngineOptions
-from inference.training.interchange.to_gguf import write_gguf
+from midfill_lab.recipe.to_gguf import write_gguf
 from protocol.messages import CompletionRequest, Prompt
 from protocol.settings import Dtype, Weights
 

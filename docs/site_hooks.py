@@ -13,7 +13,7 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).parents[1]
-PACKAGES = ("midfill", "lsp_server", "protocol", "inference", "kv_store")
+PACKAGES = ("midfill", "lsp_server", "protocol", "inference", "kv_store", "lab/midfill_lab")
 PAGES = {"ARCHITECTURE.md": "architecture.md", "CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md"}
 
 _LINK = re.compile(r"(?<!!)\[([^\]]+)\]\(([^)\s:]+)\)")

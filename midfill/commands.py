@@ -1,21 +1,22 @@
 """The subcommands of `midfill` and their options.
 
-Each command imports its modules when it runs, so that the other commands start without torch.
+Each command imports its modules when it runs, so that the other commands start without torch. Other distributions add
+commands as entry points of the group `midfill.commands`; those are imported when they are asked for, or for the help.
 """
 
 from __future__ import annotations
 
-from importlib.metadata import version
-from typing import Annotated
+from importlib.metadata import entry_points, version
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from midfill.complete import complete_command
 from midfill.core_command import core_command
 from midfill.cores import cores_command, free_command, list_command, restart_command, stop_command, unload_command
 from midfill.demo.command import demo_command
 from midfill.doctor.command import doctor_command
-from midfill.evaluation.command import eval_command
 from midfill.models import download_command, models_command
 from midfill.options import takes_settings
 from midfill.play.command import dashboard_command, play_command
@@ -23,12 +24,40 @@ from midfill.replay.command import replay_command
 from midfill.stats.command import stats_command
 from midfill.tokens import add_command, revoke_command
 from midfill.tokens import list_command as list_tokens_command
-from midfill.train.command import train_command
 from protocol.errors import BadInput
 from protocol.identity import ANSWER_SETTINGS
 from protocol.settings import CORE_SETTINGS, Settings
 
+_ADDED = "midfill.commands"
+_LAB = ("eval", "train")
+
+
+class Commands(TyperGroup):
+    """midfill's own commands, and behind them those that other distributions add."""
+
+    def list_commands(self, ctx: Any) -> list[str]:  # typer's own copy of click has no public name
+        """All names, as the help has them."""
+        return [*super().list_commands(ctx), *sorted(entry_points(group=_ADDED).names)]
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """The command, or None for an unknown one; BadInput for one of a distribution that is not installed."""
+        own = super().get_command(ctx, cmd_name)
+        if own is not None:
+            return own
+        for entry in entry_points(group=_ADDED, name=cmd_name):
+            added = typer.Typer(rich_markup_mode=None)
+            added.command(cmd_name)(entry.load())
+            return typer.main.get_command(added)
+        if cmd_name in _LAB:
+            raise BadInput(
+                f"`midfill {cmd_name}` is part of the package midfill-lab: run `make setup` in the clone, "
+                "or install its wheel of `make wheels`"
+            )
+        return None
+
+
 app = typer.Typer(
+    cls=Commands,
     name="midfill",
     help="Local code completion that computes only what you typed.",
     no_args_is_help=True,
@@ -67,9 +96,6 @@ def lsp(settings: Settings, tcp: Annotated[str | None, typer.Option(hidden=True)
 _MODEL_SETTINGS = frozenset({"model", "device", "dtype"})
 _MACHINE_SETTINGS = frozenset({"device", "dtype", "weights", "context_tokens"})
 _REPLAY_SETTINGS = _MODEL_SETTINGS | {"prefix_tokens", "suffix_tokens", "store_mb", "healing"}
-_EVAL_SETTINGS = _MODEL_SETTINGS | {
-    "weights", "core", "core_token", "fim_format", "prefix_tokens", "suffix_tokens", "other_files_tokens"
-}  # fmt: skip
 _COMPLETE_SETTINGS = _MODEL_SETTINGS | set(ANSWER_SETTINGS) | {
     "core", "core_token", "engine_key", "prefix_tokens", "suffix_tokens", "max_tokens", "hold_back_percent",
     "shorten_unlikely", "other_files", "other_files_tokens", "context_sources", "ignored_files",
@@ -97,7 +123,6 @@ app.command("complete")(takes_settings(complete_command, only=_COMPLETE_SETTINGS
 app.command("dashboard")(takes_settings(dashboard_command))
 app.command("demo")(takes_settings(demo_command, only=_MODEL_SETTINGS))
 app.command("doctor")(takes_settings(doctor_command, tell_refused=True))
-app.command("eval")(takes_settings(eval_command, only=_EVAL_SETTINGS))
 models_app = typer.Typer(invoke_without_command=True, rich_markup_mode=None)
 models_app.callback()(takes_settings(models_command, only=_MACHINE_SETTINGS))
 models_app.command("download")(download_command)
@@ -105,4 +130,3 @@ app.add_typer(models_app, name="models")
 app.command("play")(takes_settings(play_command))
 app.command("stats")(stats_command)
 app.command("replay")(takes_settings(replay_command, only=_REPLAY_SETTINGS))
-app.command("train")(train_command)

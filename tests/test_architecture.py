@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-PACKAGES = ("protocol", "kv_store", "inference", "lsp_server", "midfill", "bench")
+PACKAGES = ("protocol", "kv_store", "inference", "lsp_server", "midfill", "lab", "bench")
 
 
 @pytest.mark.parametrize("package", PACKAGES)

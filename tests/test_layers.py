@@ -17,7 +17,10 @@ MAY_IMPORT = {
     "lsp_server": {"protocol"},
     "inference": {"protocol", "kv_store"},
     "midfill": {"protocol", "kv_store", "lsp_server", "inference"},
+    "midfill_lab": {"protocol", "kv_store", "lsp_server", "inference", "midfill"},
 }
+PRODUCT = MAY_IMPORT.keys() - {"midfill_lab"}
+ROOTS = dict.fromkeys(PRODUCT, REPOSITORY) | {"midfill_lab": REPOSITORY / "lab"}
 # The rooms of each package, the lowest first: a room imports rooms of earlier rows alone, and rooms of one row do not
 # import each other. A room is a package or a module; a module belongs to the room with the longest name that fits.
 ROOMS: dict[str, list[set[str]]] = {
@@ -38,14 +41,6 @@ ROOMS: dict[str, list[set[str]]] = {
         {"inference.server.pages"},
         {"inference.server.admission"},
         {"inference.server"},
-        {"inference.training"},
-        {"inference.training.corpus", "inference.training.optimization"},
-        {"inference.training.examples", "inference.training.interchange"},
-        {"inference.training.run"},
-        {"inference.training.publishing"},
-        {"inference.training.commands"},
-        {"inference.training.cli"},
-        {"inference.training.__main__"},
     ],
     "kv_store": [{"kv_store"}, {"kv_store.tiers", "kv_store.disk"}, {"kv_store.paged"}],
     "lsp_server": [
@@ -72,9 +67,7 @@ ROOMS: dict[str, list[set[str]]] = {
         {"midfill.core_to_ask"},
         {
             "midfill.doctor",
-            "midfill.evaluation",
             "midfill.replay",
-            "midfill.train",
             "midfill.complete",
             "midfill.stats",
         },
@@ -89,7 +82,34 @@ ROOMS: dict[str, list[set[str]]] = {
         {"midfill.commands"},
         {"midfill"},
     ],
+    "midfill_lab": [
+        {"midfill_lab"},
+        {"midfill_lab.training"},
+        {"midfill_lab.training.options"},
+        {
+            "midfill_lab.training.corpus",
+            "midfill_lab.training.vocabulary",
+            "midfill_lab.training.rounding",
+            "midfill_lab.training.machine",
+        },
+        {
+            "midfill_lab.training.arguments",
+            "midfill_lab.training.sources",
+            "midfill_lab.training.examples",
+            "midfill_lab.training.from_gguf",
+            "midfill_lab.training.optimizers",
+        },
+        {"midfill_lab.evaluation", "midfill_lab.training.windows"},
+        {"midfill_lab.training.model"},
+        {"midfill_lab.training.losses", "midfill_lab.training.trainer", "midfill_lab.training.publish"},
+        {"midfill_lab.training.data"},
+        {"midfill_lab.training.report"},
+        {"midfill_lab.training.run"},
+        {"midfill_lab.training.command"},
+        {"midfill_lab.recipe"},
+    ],
 }
+LAB_LIBRARIES = {"anyio", "matplotlib", "packaging", "peft"}
 MODEL_LIBRARIES = {"torch", "transformers", "accelerate", "safetensors", "tokenizers", "huggingface_hub"}
 FORBIDDEN = {
     "protocol": {"pygls", "lsprotocol", "numpy", *MODEL_LIBRARIES},
@@ -115,7 +135,12 @@ IMPURE = {"pygls", "lsprotocol", "websockets", "asyncio", "logging", "os", "path
 
 def module_of(file: Path) -> str:
     parts = file.relative_to(REPOSITORY).with_suffix("").parts
-    return ".".join(parts).removesuffix(".__init__")
+    return ".".join(parts).removeprefix("lab.").removesuffix(".__init__")
+
+
+def folder_of(module: str) -> Path:
+    """Where a package's modules would lie."""
+    return ROOTS.get(module.partition(".")[0], REPOSITORY) / module.replace(".", "/")
 
 
 def imported(file: Path) -> Iterator[str]:
@@ -125,9 +150,9 @@ def imported(file: Path) -> Iterator[str]:
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{file}: relative import"
+            folder = folder_of(node.module or "")
             for alias in node.names:  # `from package import module` imports the module
-                is_module = (REPOSITORY / (node.module or "").replace(".", "/") / f"{alias.name}.py").is_file()
-                yield f"{node.module}.{alias.name}" if is_module else node.module or ""
+                yield f"{node.module}.{alias.name}" if (folder / f"{alias.name}.py").is_file() else node.module or ""
 
 
 def row_of(module: str, package: str) -> tuple[int, str]:
@@ -141,17 +166,18 @@ def row_of(module: str, package: str) -> tuple[int, str]:
 
 @pytest.mark.parametrize("package", sorted(MAY_IMPORT))
 def test_packages_import_only_what_they_may(package: str) -> None:
-    files = sorted((REPOSITORY / package).rglob("*.py"))
+    files = sorted(folder_of(package).rglob("*.py"))
     assert files
     for file in files:
         names = {name.partition(".")[0] for name in imported(file)}
         assert (names & MAY_IMPORT.keys()) - {package} <= MAY_IMPORT[package], file
         assert not names & FORBIDDEN.get(package, set()), file
+        assert package not in PRODUCT or not names & LAB_LIBRARIES, file
 
 
 @pytest.mark.parametrize("package", sorted(ROOMS))
 def test_rooms_import_lower_rooms_alone(package: str) -> None:
-    for file in sorted((REPOSITORY / package).rglob("*.py")):
+    for file in sorted(folder_of(package).rglob("*.py")):
         row, room = row_of(module_of(file), package)
         for name in imported(file):
             if name.partition(".")[0] == package:
@@ -162,7 +188,7 @@ def test_rooms_import_lower_rooms_alone(package: str) -> None:
 @pytest.mark.parametrize("package", sorted(ROOMS))
 def test_every_room_is_there_and_says_what_it_is(package: str) -> None:
     for name in sorted(set().union(*ROOMS[package])):
-        path = REPOSITORY / name.replace(".", "/")
+        path = folder_of(name)
         file = path / "__init__.py" if path.is_dir() and (path / "__init__.py").is_file() else path.with_suffix(".py")
         assert path.is_dir() or file.is_file(), name
         if file.is_file():

@@ -8,7 +8,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("vscode-client/*.md")])
 RESIDENCY = (ROOT / "docs" / "residency.md").read_text(encoding="utf-8")
-FOLDERS = "inference|kv_store|lsp_server|midfill|protocol|tests|bench|nvim|vscode-client"
+FOLDERS = "lab|inference|kv_store|lsp_server|midfill|protocol|tests|bench|nvim|vscode-client"
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))

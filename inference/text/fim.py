@@ -77,10 +77,10 @@ _RECORDS = (
         file_separator="<|filename|>",
         repository="<|reponame|>",
     ),
-    # inference/training/interchange/from_gguf.py: SmolLM2, which knows <filename> from its pretraining and no FIM
+    # lab/midfill_lab/training/from_gguf.py: SmolLM2, which knows <filename> from its pretraining and no FIM
     # markers, with these in the place of reserved tokens.
     _with_pipes(name="smollm2", end=("<|endoftext|>",), file_separator="<filename>", repository="<repo_name>"),
-    # inference/training/corpus/vocabulary.py
+    # lab/midfill_lab/training/vocabulary.py
     _with_pipes(name="midfill", end=("<|endoftext|>",), fragments_suffice=True),
     # huggingface.co/bigcode/starcoder2-3b, special_tokens_map.json; arXiv 2402.19173, section 5.1, for files of a
     # repository.

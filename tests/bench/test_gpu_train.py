@@ -17,14 +17,14 @@ import torch
 from transformers import LlamaForCausalLM
 
 from bench import gpu_train
-from inference.training.corpus.corpus import Document, Manifest, write_corpus
-from inference.training.interchange.parts import pack, unpack
-from inference.training.interchange.to_gguf import write_gguf
-from inference.training.options import Quantization
-from inference.training.run import trainer
+from midfill_lab.recipe.parts import pack, unpack
+from midfill_lab.recipe.to_gguf import write_gguf
+from midfill_lab.training import trainer
+from midfill_lab.training.corpus import Document, Manifest, write_corpus
+from midfill_lab.training.options import Quantization
 from tests.inference.smollm import write_smollm
 from tests.inference.tiny import ROOT, write_checkpoint
-from tests.inference.training.packages import write_module
+from tests.lab.packages import write_module
 
 SMALL = (
     "--stages",
@@ -153,13 +153,14 @@ def test_below_the_least_speed_nothing_is_compiled_any_more(seconds: float, stop
 def test_it_needs_few_packages() -> None:
     """Those that a machine for training has; the test blocks the others that midfill depends on."""
     absent = "accelerate cattrs lsprotocol peft platformdirs pygls rapidfuzz rich starlette typer uvicorn websockets"
-    modules = "run.trainer run.exact_lines interchange.parts interchange.from_gguf examples.shards"
+    modules = "trainer losses from_gguf windows"
     code = f"""
 import sys
 sys.modules |= dict.fromkeys({absent.split()!r})
 import bench.gpu_train
+import midfill_lab.recipe.parts
 for module in {modules.split()!r}:
-    __import__("inference.training." + module)
+    __import__("midfill_lab.training." + module)
 """
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

@@ -8,8 +8,8 @@ from pathlib import Path
 from inference.text.stops import Stops
 from lsp_server.editing.documents import Edit, Position
 from lsp_server.editing.spans import end_of
-from midfill.evaluation.fidelity.cases import read_cases
 from midfill.headless.lsp_session import open_session
+from midfill_lab.evaluation.fidelity import read_cases
 from protocol.messages import CompletionRequest
 from tests.lsp_server.fake_core import FakeCore
 

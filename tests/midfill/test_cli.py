@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import sys
+from importlib.metadata import EntryPoints
 from pathlib import Path
 from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
+from midfill import commands
 from midfill.__main__ import main
 from midfill.commands import app
 from protocol.errors import BadSettings
@@ -53,6 +55,38 @@ def test_a_core_calls_a_folder_as_language_servers_do(
     monkeypatch.chdir(tmp_path)
     CliRunner().invoke(app, ["core", "--model", "./model"])
     assert served[0].engine.model == str(tmp_path / "model")
+
+
+def test_another_distribution_adds_a_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "further-1.dist-info").mkdir()
+    (tmp_path / "further-1.dist-info" / "METADATA").write_text("Name: further\nVersion: 1\n")
+    (tmp_path / "further-1.dist-info" / "entry_points.txt").write_text(
+        "[midfill.commands]\nfurther = further:command\nbroken = no_such_module:command\ncore = further:command\n"
+    )
+    (tmp_path / "further.py").write_text(
+        "def command(number: int, twice: bool = False) -> None:\n    'Further.'\n    print(number * (1 + twice))\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    assert CliRunner().invoke(app, ["further", "21", "--twice"]).stdout == "42\n"
+    assert CliRunner().invoke(app, ["further", "many"]).exit_code == 2
+    assert "Run the inference core" in CliRunner().invoke(app, ["core", "--help"]).stdout  # midfill's own comes first
+    assert isinstance(CliRunner().invoke(app, ["broken"]).exception, ModuleNotFoundError)  # and others work
+    assert CliRunner().invoke(app, ["no-such-command"]).exit_code == 2
+
+
+@pytest.mark.parametrize("arguments", [["train", "src", "--output", "run"], ["eval", "--help"]])
+def test_without_the_lab_its_commands_name_what_to_install(
+    arguments: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = commands.entry_points
+    monkeypatch.setattr(commands, "entry_points", lambda **wanted: EntryPoints())
+    monkeypatch.setattr(sys, "argv", ["midfill", *arguments])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"midfill: `midfill {arguments[0]}` is part of the package midfill-lab: run `make setup`")
+    assert arguments[0] in found(group="midfill.commands").names  # which a clone has
 
 
 def test_every_setting_of_a_core_is_an_option_of_its_command() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -21,6 +22,7 @@ from tests.packaging.commands import SESSION, run
 pytestmark = pytest.mark.wheels
 BIN = "Scripts" if sys.platform == "win32" else "bin"
 FOLDER = Path(os.environ.get("TEST_WHEELS", "dist"))
+RECIPE = "midfill_lab.recipe"
 Install = Callable[..., Path]
 
 
@@ -73,7 +75,7 @@ def test_the_distributions_have_what_they_need_and_no_more() -> None:
         assert "inference/backends/cpu/kernel/decode.cpp" in "\n".join(sdist.getnames())
     assert [name for name in names if "/_decode" in name and name.endswith((".so", ".pyd"))]
     assert "midfill/samples/warehouse.py.json" in names
-    assert not [name for name in names if name.endswith((".safetensors", ".cpp")) or name.startswith("tests")]
+    assert not [name for name in names if name.endswith((".safetensors", ".cpp")) or name.startswith(("tests", "lab"))]
     assert all(model.stat().st_size < 100e6 for model in models())
     assert "-py3-none-" in built("midfill-*.whl").name  # one for every Python
 
@@ -82,9 +84,10 @@ def test_a_small_installation_has_no_engine(small: Path, tmp_path: Path) -> None
     assert run([small / "python", "-c", "import torch"], tmp_path).returncode == 1
     assert run([small / "midfill", "--version"], tmp_path).stdout.startswith("0.")
     assert '"name": "midfill"' in run([small / "midfill", "lsp"], tmp_path, stdin=SESSION).stdout
-    done = run([small / "midfill", "core"], tmp_path)
-    assert "needs the engine" in done.stderr
-    assert done.returncode == 2
+    for command, said in (("core", "needs the engine"), ("train", "part of the package midfill-lab")):
+        done = run([small / "midfill", command], tmp_path)
+        assert said in done.stderr
+        assert done.returncode == 2
 
 
 def test_a_small_installation_is_small(small: Path) -> None:
@@ -100,6 +103,18 @@ def test_a_full_installation_completes_code(full: Path, tmp_path: Path) -> None:
     assert '"suggestion": "+ second' in done.stdout, done.stderr
     kernel = "from inference.backends.cpu.library import levels; print(*levels())"
     assert run([full / "python", "-c", kernel], tmp_path).stdout.startswith("portable")
+
+
+def test_the_lab_adds_its_commands(install: Install, tmp_path: Path) -> None:
+    midfill = f"midfill[core] @ {built('midfill-*.whl').as_uri()}"
+    folder = install(midfill, *models(), built("midfill_lab-*.whl"), shared=True)
+    for command in ([folder / "midfill", "train"], [folder / "midfill", "eval"], [folder / "python", "-m", RECIPE]):
+        done = run([*command, "--help"], tmp_path)
+        assert (done.returncode, done.stderr) == (0, "")
+    lists = (
+        f"from {RECIPE}.package_lists import REGISTRIES, read_list; print([len(read_list(of)) for of in REGISTRIES])"
+    )
+    assert min(json.loads(run([folder / "python", "-c", lists], tmp_path).stdout)) > 10
 
 
 def test_the_demo_runs(full: Path, tmp_path: Path) -> None:

@@ -1,1 +1,0 @@
-"""The training commands but `run` and `export`: corpus, vocabulary, and models in GGUF files."""

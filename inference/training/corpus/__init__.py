@@ -1,1 +1,0 @@
-"""The training corpus: licensed source files without duplicates, and the vocabulary."""

@@ -1,1 +1,0 @@
-"""Turns source files into training examples: fragments, formats and windows of tokens."""

@@ -1,1 +1,0 @@
-"""The optimizers, the schedule of the learning rate, and the rounding of weights to GGUF's types."""

@@ -1,1 +1,0 @@
-"""A training run: model, steps, checkpoints, processes and held-out losses."""
