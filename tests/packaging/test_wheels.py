@@ -111,9 +111,7 @@ def test_the_lab_adds_its_commands(install: Install, tmp_path: Path) -> None:
     for command in ([folder / "midfill", "train"], [folder / "midfill", "eval"], [folder / "python", "-m", RECIPE]):
         done = run([*command, "--help"], tmp_path)
         assert (done.returncode, done.stderr) == (0, "")
-    lists = (
-        f"from {RECIPE}.package_lists import REGISTRIES, read_list; print([len(read_list(of)) for of in REGISTRIES])"
-    )
+    lists = f"from {RECIPE}.registries import REGISTRIES, read_list; print([len(read_list(of)) for of in REGISTRIES])"
     assert min(json.loads(run([folder / "python", "-c", lists], tmp_path).stdout)) > 10
 
 
