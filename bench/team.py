@@ -300,6 +300,7 @@ def main(
     ] = False,
     silent_reader: Annotated[bool, typer.Option(help="Add a client that asks and never reads.")] = False,
     slots: Annotated[int, typer.Option(min=0, help="The setting `slots`.")] = 0,
+    store_mb: Annotated[int, typer.Option(min=0, help="The setting `storeMb`.")] = 0,
     max_new_tokens: Annotated[int, typer.Option(min=1, help="The setting `maxTokens`.")] = 16,
     json_file: JsonFile = None,
 ) -> None:
@@ -312,6 +313,7 @@ def main(
             model=model,
             engine=engine,
             slots=slots,
+            store_mb=store_mb,
             max_tokens=max_new_tokens,
             hold_back_percent=0,
             shorten_unlikely=False,

@@ -71,7 +71,7 @@ def random_engine(
     )
     chunk = sizes.prefill_chunk or EngineOptions(name).prefill_chunk
     most = 0 if sizes.prefill_chunk else MOST_PREFILL_CHUNK
-    policy = Policy(prefill_chunk=chunk, most_prefill_chunk=most, slots=slots)
+    policy = Policy(prefill_chunk=chunk, most_prefill_chunk=most, slots=slots, kept=slots)  # as a plan on a GPU has it
     return Engine(info, model, tokenizer, store, policy, device=hooks), model
 
 
