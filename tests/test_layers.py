@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -173,6 +174,14 @@ def test_packages_import_only_what_they_may(package: str) -> None:
         assert (names & MAY_IMPORT.keys()) - {package} <= MAY_IMPORT[package], file
         assert not names & FORBIDDEN.get(package, set()), file
         assert package not in PRODUCT or not names & LAB_LIBRARIES, file
+
+
+@pytest.mark.parametrize("package", sorted(MAY_IMPORT.keys() - {"midfill"}))
+def test_no_package_runs_the_command_line_above_it(package: str) -> None:
+    for file in sorted((REPOSITORY / package).rglob("*.py")):
+        text = file.read_text(encoding="utf-8")
+        run = re.findall(r'"-m",\s*"([\w.]+)"', text)
+        assert not [module for module in run if module.partition(".")[0] == "midfill"], file
 
 
 @pytest.mark.parametrize("package", sorted(ROOMS))

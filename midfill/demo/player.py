@@ -15,6 +15,8 @@ from midfill.headless.lsp_values import Suggestion, UsageReport
 from midfill.replay.targets import SessionTarget
 from midfill.replay.trace import Step
 
+Kind = Literal["key", "jump", "accept", "undo"]
+
 _ANSWER_TIMEOUT_S = 60.0
 _AHEAD_TIMEOUT_S = 5.0
 # No suggestion of fewer characters is accepted, and none before some keys' time to read it; the first keys of all are
@@ -33,7 +35,7 @@ class Keystroke:
     """
 
     label: str
-    kind: Literal["key", "jump", "accept", "undo"]
+    kind: Kind
     step: Step  # its edits, with the cursor and the text after them
     suggestion: Suggestion | None
     milliseconds: float  # time to suggestion; 0 for a jump
@@ -64,7 +66,7 @@ async def play(
     shown: Suggestion | None = None
     while index < len(steps):
         step = steps[index]
-        todo: list[tuple[str, Literal["key", "jump", "accept", "undo"], Step]] = []
+        todo: list[tuple[str, Kind, Step]] = []
         if step.moved_to is not None and step.moved_to.line != cursor.line:
             todo.append((f"jump to {step.moved_to.line + 1}", "jump", Step(None, (), step.moved_to, text)))
             shown = None
@@ -90,9 +92,7 @@ async def play(
             await asyncio.sleep(max(0.0, due - time.monotonic()))
 
 
-async def _press(
-    target: SessionTarget, label: str, kind: Literal["key", "jump", "accept", "undo"], step: Step
-) -> Keystroke:
+async def _press(target: SessionTarget, label: str, kind: Kind, step: Step) -> Keystroke:
     if kind == "jump":
         return Keystroke(label, kind, step, None, 0.0, await target.move(step.cursor, _AHEAD_TIMEOUT_S))
     try:
