@@ -203,9 +203,11 @@ async def connected_editor(settings: Settings | None = None) -> AsyncIterator[Ed
     async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         server = make_server(settings or Settings())
         server.protocol.set_writer(writer)
-        with suppress(SystemExit):
-            await serve(server, reader)
-        writer.close()
+        try:
+            with suppress(SystemExit):
+                await serve(server, reader)
+        finally:
+            writer.close()
 
     listener = await asyncio.start_server(connected, "127.0.0.1", 0)
     editor = Editor()
