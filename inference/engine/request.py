@@ -88,25 +88,16 @@ class Request:
     prefilled: int = 0  # tokens of the prompt that are resident
     text: str = ""  # what no stop can take away of it; one that gave way and resumes begins with an empty text again
     outcome: Completion | Exception | None = None
+    key: tuple[str, str] = field(init=False)  # the client's session; one that supersedes none has one to itself
+    turn: str = field(init=False)  # the line that it waits in: its user's, or its client's if it has no user
+    is_ahead_work: bool = field(init=False)  # makes a prompt resident, and gives way to every request for a suggestion
+    writes_several: bool = field(init=False)
 
-    @property
-    def key(self) -> tuple[str, str]:
-        """The client's session; a request that supersedes none has one to itself."""
-        return self.client, self.spec.session if self.supersedes else f"#{id(self)}"
-
-    @property
-    def turn(self) -> str:
-        """The line that it waits in: its user's, or its client's if it has no user."""
-        return f"user {self.user}" if self.user else self.client
-
-    @property
-    def is_ahead_work(self) -> bool:
-        """Whether it only makes a prompt resident, and so gives way to every request for a suggestion."""
-        return self.spec.max_tokens == 0
-
-    @property
-    def writes_several(self) -> bool:
-        return self.spec.alternatives > 0 or self.spec.best_of > 1
+    def __post_init__(self) -> None:
+        self.key = self.client, self.spec.session if self.supersedes else f"#{id(self)}"
+        self.turn = f"user {self.user}" if self.user else self.client
+        self.is_ahead_work = self.spec.max_tokens == 0
+        self.writes_several = self.spec.alternatives > 0 or self.spec.best_of > 1
 
     @property
     def is_unwanted(self) -> bool:

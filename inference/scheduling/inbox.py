@@ -147,6 +147,8 @@ class Inbox:
             request.cancelled = True
 
     def _make_room(self) -> bool:
+        if len(self._running) < self._capacity():
+            return False
         at_work = self._at_work()
         waiting = self._queue.first(at_work, ahead_too=False)
         staying = [request for request in self._running if not (request.gives_way or request.cancelled)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
-from itertools import accumulate, pairwise, takewhile
+from itertools import accumulate, pairwise
 
 from inference.text.token_bytes import BYTE_OF_CHARACTER, SPACE_MARK
 
@@ -43,8 +43,9 @@ def _settled_pieces(pieces: Sequence[str], text: str, pieces_of: Callable[[str],
     """How many of the pieces of `text` no probe changes."""
     settled = len(pieces)
     for probe in (*PROBES, *(AFTER_APOSTROPHE if "'" in text[-2:] else ())):
-        pairs = zip(pieces[:settled], pieces_of(text + probe), strict=False)
-        settled = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+        changed = pieces_of(text + probe)
+        while changed[:settled] != pieces[:settled]:
+            settled -= 1
         if not settled:
             break
     return settled

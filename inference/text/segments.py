@@ -86,6 +86,11 @@ def _agrees(rule: CutRule, pre_tokens: Callable[[str], list[str]], text: str) ->
     return in_blocks == pre_tokens(text)
 
 
+def is_one_segment(text: str) -> bool:
+    """Whether no rule cuts `text`, since each cuts behind a newline."""
+    return "\n" not in text and "\r" not in text and len(text) <= MAX_SEGMENT_CHARS
+
+
 def split_segments(text: str, rule: CutRule) -> Iterator[str]:
     """The segments of `text`, complete and in order; none is longer than MAX_SEGMENT_CHARS."""
     start = 0

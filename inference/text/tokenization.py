@@ -17,7 +17,7 @@ from inference.text.fim import AUTO, FIMFormat, choose_format
 from inference.text.healing_boundary import Bridges, settled_by_pieces
 from inference.text.healing_vocabulary import AllowedIds
 from inference.text.lru import LRUCache
-from inference.text.segments import choose_rule, split_segments
+from inference.text.segments import choose_rule, is_one_segment, split_segments
 from inference.text.token_bytes import SPACE_MARK, TextStream, bytes_of_piece, bytes_of_token
 from inference.text.token_ids import BYTES_PER_ID, TokenIds, packed
 from protocol.errors import BadModel
@@ -147,7 +147,8 @@ class TextTokenizer:
         return packed(self._tokenizer.encode(_without_surrogates(block), add_special_tokens=False).ids)
 
     def _pre_tokens(self, text: str) -> list[str]:
-        text = self._normalized(text)
+        if self._tokenizer.normalizer is not None:
+            text = self._normalized(text)
         if self._tokenizer.pre_tokenizer is None:
             return [text]
         return [piece for piece, _ in self._tokenizer.pre_tokenizer.pre_tokenize_str(text)]
@@ -159,6 +160,8 @@ class TextTokenizer:
         return 0 if self._hides_pieces else settled_by_pieces(text, self._pieces_of_blocks)
 
     def _pieces_of_blocks(self, text: str) -> list[str]:
+        if is_one_segment(text):
+            return self._pre_tokens(text)
         return [piece for block in split_segments(text, self._cut_rule) for piece in self._pre_tokens(block)]
 
     def _normalized(self, text: str) -> str:

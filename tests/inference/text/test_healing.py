@@ -23,6 +23,7 @@ from kv_store.dry_workspace import DryWorkspace
 from protocol.errors import BadModel
 from protocol.messages import CompletionRequest, Prompt, StopRule
 from protocol.settings import TINY_MODEL
+from tests.inference.requests import complete_cancelled
 from tests.inference.slots import last_slot, store_without_room
 
 PREFIX = "import os\n\n\ndef size_of(path):\n    return os.stat(path).st_size\n\n\n"
@@ -164,8 +165,7 @@ def test_a_long_run_is_no_word_and_is_not_healed(tiny_tokenizer: TextTokenizer) 
 
 
 def test_cancelled_before_the_typed_bytes_are_spelled(engines: tuple[Engine, Engine, Engine]) -> None:
-    asked = iter([False, True])
-    completion = engines[0].complete(ask("def ma_unlikely_word"), lambda: next(asked, True))
+    completion = complete_cancelled(engines[0], ask("def ma_unlikely_word"), 1)
     assert (completion.text, completion.finish_reason) == ("", "cancelled")
 
 
