@@ -12,7 +12,11 @@ WITH_TORCH = {"workspace", "tensor_storage", "tensor_codec"}
 
 
 def imported(path: Path) -> set[str]:
-    nodes = list(ast.walk(ast.parse(path.read_text())))
+    tree = ast.parse(path.read_text())
+    for node in ast.walk(tree):
+        if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
+            node.body = []
+    nodes = list(ast.walk(tree))
     names = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
     return names | {str(node.module) for node in nodes if isinstance(node, ast.ImportFrom)}
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
+from inference.engine.request import Request
 from inference.scheduling.scheduler import Scheduler
 from protocol.messages import CompletionRequest
 
@@ -16,9 +15,9 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[CompletionRequest]:
     requests: list[CompletionRequest] = []
     submit = Scheduler.submit
 
-    def watched(self: Scheduler, request: CompletionRequest, *arguments: Any, **named: Any) -> int:
-        requests.append(request)
-        return submit(self, request, *arguments, **named)
+    def watched(self: Scheduler, request: Request) -> None:
+        requests.append(request.spec)
+        submit(self, request)
 
     monkeypatch.setattr(Scheduler, "submit", watched)
     return requests
