@@ -22,6 +22,7 @@ from lsp_server.editing.documents import Document, Edit, Position, line_length
 from lsp_server.prompts.planner import Plan, PromptPlanner
 from lsp_server.prompts.windows import WindowBudget
 from protocol.messages import Completion, CompletionRequest, StopRule
+from tests.inference.requests import complete_cancelled
 from tests.inference.slots import last_slot
 from tests.inference.tiny import write_checkpoint
 
@@ -143,8 +144,7 @@ class Editing(RuleBasedStateMachine):
     @rule(forwards=st.integers(0, 6), share=PLACES)
     def cancel_a_request(self, forwards: int, share: float) -> None:
         """A request elsewhere is cancelled after some forwards; what it computed may be reused."""
-        answers = iter([False] * forwards)
-        self.warm.complete(self.request(self.plan(self.place(share))), lambda: next(answers, True))
+        complete_cancelled(self.warm, self.request(self.plan(self.place(share))), forwards)
         self.ask()
 
     @rule()

@@ -23,6 +23,7 @@ from midfill.replay.targets import EngineTarget
 from midfill.replay.trace import play, read_trace, text_at
 from protocol.messages import Completion, CompletionRequest
 from protocol.settings import Settings
+from tests.inference.requests import begin
 from tests.inference.tiny import RECORDED, write_checkpoint
 
 pytestmark = pytest.mark.skipif(unavailable_reason() is not None, reason=str(unavailable_reason()))
@@ -83,8 +84,8 @@ def compute(engine: Engine, users: Sequence[Sequence[CompletionRequest]], at_onc
         while idle and len(at_work) < at_once:
             user, left = idle.popleft()
             if left:
-                index, request = left.popleft()
-                at_work[engine.begin(request)] = user, index, left
+                index, spec = left.popleft()
+                at_work[begin(engine, spec)] = user, index, left
         forwards += any(not run.has_ended for run in at_work)
         engine.step()
         for run in [run for run in at_work if run.has_ended]:
