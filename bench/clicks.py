@@ -16,9 +16,9 @@ from typing import Annotated
 import typer
 from figures import JsonFile, write
 
-from lsp_server.editing.documents import Edit, Position
+from lsp_server.documents.documents import Edit, Position
+from midfill.headless.environment import private_core_environment, processes_in
 from midfill.headless.lsp_session import LspSession, open_session
-from midfill.headless.private_core import private_core_environment, processes_in
 from protocol.settings import BUNDLED_MODEL
 
 LARGE, SMALL = "file:///bench/large.py", "file:///bench/small.py"

@@ -28,13 +28,12 @@ from proof.models import random_weights
 from rich.console import Console
 from rich.table import Table
 
-from inference.backends.chunk import Chunk
 from inference.backends.cpu.decoder import KernelDecoder
 from inference.backends.cpu.library import Level
 from inference.backends.cpu.packing import WeightType
-from inference.backends.llama.decoder import Decoder
-from inference.backends.llama.rope import rotation_tables
+from inference.backends.llama.decoder import Decoder, rotation_tables
 from inference.backends.llama.weights import DecoderWeights
+from inference.backends.model import Chunk
 from inference.checkpoints.architecture import Architecture
 from kv_store.workspace import KVShape, KVWorkspace
 

@@ -33,16 +33,16 @@ from rich.table import Table
 
 from inference.checkpoints.checkpoint import find_checkpoint
 from inference.checkpoints.hub import ReportProgress
+from inference.core.engine_holder import EngineHolder
+from inference.core.scheduler import Scheduler
 from inference.engine.engine import Engine
 from inference.engine.request import Request
 from inference.loading.engine import load_dry_engine, load_engine
 from inference.loading.options import EngineOptions
-from inference.scheduling.engine_holder import EngineHolder
-from inference.scheduling.scheduler import Scheduler
 from inference.text.tokenization import TextTokenizer
-from midfill.replay.options import STRATEGIES
+from midfill.options import takes_options
+from midfill.replay.command import STRATEGIES
 from midfill.replay.results import percentile
-from midfill.takes_options import takes_options
 from protocol.messages import CompletionRequest, Prompt, Usage
 from protocol.settings import Strategy
 

@@ -23,8 +23,7 @@ from figures import JsonFile, write
 
 from lsp_server.context.index.database import index_file
 from lsp_server.context.index.grammars import GRAMMAR_BY_SUFFIX
-from lsp_server.context.index.messages import Request
-from lsp_server.context.index.process import IndexProcess
+from lsp_server.context.index.keeper import IndexProcess, IndexRequest
 
 _MOST_BYTES = 512 * 1024
 
@@ -51,22 +50,22 @@ async def measured(project: Path, copies: list[Path]) -> dict[str, Any]:
     relative = copies[len(copies) // 2].relative_to(project).as_posix()
     steps: dict[str, Any] = {}
 
-    async def step(process: IndexProcess, name: str, request: Request) -> None:
+    async def step(process: IndexProcess, name: str, request: IndexRequest) -> None:
         answer = await process.ask(request)
         assert answer is not None, "the process failed"
         counts = {key: getattr(answer, key) for key in ("looked_at", "checked", "read", "removed")}
         steps[name] = {"cpu_s": round(answer.cpu_s, 3), **counts}
 
     async with IndexProcess() as process:
-        await step(process, "first build", Request(str(project), scan="now"))
-        await step(process, "scan, nothing changed", Request(str(project), scan="now"))
+        await step(process, "first build", IndexRequest(str(project), scan="now"))
+        await step(process, "scan, nothing changed", IndexRequest(str(project), scan="now"))
         (project / relative).write_text("def changed(): ...\n")
-        await step(process, "one changed file", Request(str(project), (relative,)))
+        await step(process, "one changed file", IndexRequest(str(project), (relative,)))
         (project / ".gitignore").write_text("build/\n*.log\n")
-        await step(process, "changed ignore file", Request(str(project), (".gitignore",)))
+        await step(process, "changed ignore file", IndexRequest(str(project), (".gitignore",)))
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     async with IndexProcess() as process:
-        await step(process, "scan in a new process", Request(str(project), scan="now"))
+        await step(process, "scan in a new process", IndexRequest(str(project), scan="now"))
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     spent = after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
     steps["scan in a new process"]["cpu_s"] = round(spent, 3)

@@ -30,7 +30,7 @@ from playing import TRACE, Session, open_midfill
 from rich.console import Console
 from rich.table import Table
 
-from midfill.replay.targets import StepResult
+from midfill.replay.player import StepResult
 from midfill.replay.trace import read_trace
 
 

@@ -34,7 +34,7 @@ from sides import STOP, LlamaSide, MidfillSide, Side, Timed
 
 from inference.loading.engine import load_engine
 from inference.loading.options import EngineOptions
-from lsp_server.editing.documents import Position
+from lsp_server.documents.documents import Position
 from midfill.replay.trace import position_at, read_trace
 from midfill_lab.recipe.to_gguf import write_gguf
 from protocol.messages import CompletionRequest, Prompt

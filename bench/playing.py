@@ -9,9 +9,9 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from midfill.headless.environment import private_core_environment
 from midfill.headless.lsp_session import open_session
-from midfill.headless.private_core import private_core_environment
-from midfill.replay.targets import SessionTarget
+from midfill.replay.player import SessionTarget
 from midfill.replay.trace import Step, Trace, play, text_at
 
 TRACE = Path(__file__).parents[1] / "tests" / "data" / "rustcode-3000-3400.json.gz"

@@ -8,10 +8,10 @@ from typing import Protocol
 from llama_server import LlamaServer
 from playing import Session
 
-from lsp_server.editing.documents import Document, Position
+from lsp_server.documents.documents import Document, Position
+from lsp_server.prompts.anchors import WindowBudget
 from lsp_server.prompts.planner import PromptPlanner
-from lsp_server.prompts.windows import WindowBudget
-from midfill.replay.targets import SessionTarget
+from midfill.replay.player import SessionTarget
 from midfill.replay.trace import Step
 from protocol.messages import Prompt
 

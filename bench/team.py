@@ -40,13 +40,13 @@ from rich.table import Table
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed
 
-from lsp_server.core.client import CoreClient, Endpoint
-from lsp_server.core.local_cores import endpoint_of
-from lsp_server.core.target import local_core
+from lsp_server.core_client.client import CoreClient, Endpoint
+from lsp_server.core_client.link import local_core
+from lsp_server.core_client.processes import endpoint_of
 from lsp_server.suggesting.editing_session import EditingSession
 from lsp_server.suggesting.queries import Query
 from lsp_server.suggesting.requests import PromptCost
-from midfill.headless.private_core import private_core_environment
+from midfill.headless.environment import private_core_environment
 from midfill.replay.trace import Trace, play, read_trace
 from protocol.errors import Cancelled, MidfillError
 from protocol.messages import Completion, CompletionRequest, CoreStatus, Prompt
@@ -307,7 +307,7 @@ def main(
     """Measure, and print a line per figure."""
     with ExitStack() as stack:
         stack.enter_context(patch.dict(os.environ, stack.enter_context(private_core_environment())))
-        stack.enter_context(patch("lsp_server.core.client._READY_TIMEOUT_S", PONG_S))
+        stack.enter_context(patch("lsp_server.core_client.client._READY_TIMEOUT_S", PONG_S))
         model = model or (TINY_MODEL if engine == LOCAL_ENGINE else BUNDLED_MODEL)
         settings = Settings(
             model=model,

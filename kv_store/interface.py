@@ -1,9 +1,37 @@
-"""What a store and its users share: workspaces, names of documents, and statistics."""
+"""The interface of a store: workspaces, names of documents, statistics and exceptions; imports no torch.
+
+StoreError
+├── ReleasedMatchError  a match was used after its release
+├── BadFileError        a saved file is truncated, corrupt, too large or of another model
+└── FolderInUseError    another process keeps its saved pages in this folder
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
+
+
+class StoreError(Exception):
+    """Base of the store's exceptions."""
+
+
+class ReleasedMatchError(StoreError):
+    """A match was used, or released again, after its release."""
+
+
+class BadFileError(StoreError):
+    """A saved file is unusable; the message names the file and the reason."""
+
+    def __init__(self, path: Path, reason: str) -> None:
+        super().__init__(f"{path}: {reason}")
+        self.path = path
+        self.reason = reason
+
+
+class FolderInUseError(StoreError):
+    """Another live process holds the folder of saved pages."""
 
 
 class Workspace(Protocol):
@@ -78,3 +106,19 @@ class SessionStats:
 
     session: str
     tokens: tuple[int, ...]
+
+
+# ruff: noqa: ARG002 -- nothing is copied
+
+
+class DryWorkspace:
+    """Implements `Workspace` with empty payloads that are counted at full size."""
+
+    def __init__(self, bytes_per_token: int) -> None:
+        self.bytes_per_token = bytes_per_token
+
+    def export_kv(self, start: int, stop: int) -> object:
+        return None
+
+    def import_kv(self, start: int, payload: object, count: int, skip: int = 0) -> None:
+        return

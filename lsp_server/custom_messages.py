@@ -109,7 +109,7 @@ DocumentParams = types.DidCloseTextDocumentParams
 
 
 @attrs.define
-class Item:
+class ReportedItem:
     """The used fields of an item, which clients send back unchanged; midfill's items carry the command."""
 
     command: types.Command
@@ -120,14 +120,14 @@ class Item:
 class ShownParams:
     """The parameters of `textDocument/didShowCompletion`."""
 
-    item: Item
+    item: ReportedItem
 
 
 @attrs.define
 class PartlyAcceptedParams:
     """The parameters of `textDocument/didPartiallyAcceptCompletion`."""
 
-    item: Item
+    item: ReportedItem
     acceptedLength: int  # noqa: N815
 
 

@@ -1,23 +1,84 @@
-"""pygls' protocol for one editor: without pygls' mirror of documents, and with LSP's rules about `initialize`."""
+"""pygls' protocol for one editor: without its mirror of documents; clients' mistakes are told from bugs."""
 
 from __future__ import annotations
 
 import functools
+import json
 import logging
-from collections.abc import Generator
-from typing import TYPE_CHECKING, Any
+import sys
+from collections.abc import Awaitable, Callable, Generator
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import cattrs
 from lsprotocol import types
-from pygls.exceptions import JsonRpcException, JsonRpcInvalidRequest, JsonRpcServerNotInitialized
+from pygls.exceptions import (
+    JsonRpcException,
+    JsonRpcInvalidParams,
+    JsonRpcInvalidRequest,
+    JsonRpcMethodNotFound,
+    JsonRpcParseError,
+    JsonRpcServerNotInitialized,
+)
 from pygls.protocol import JsonRPCRequestMessage, LanguageServerProtocol, default_converter, lsp_method
 
 from lsp_server.custom_messages import MESSAGE_TYPES
+from protocol.errors import BadInput
 
 if TYPE_CHECKING:
     from pygls.lsp.server import LanguageServer
 
+
 logger = logging.getLogger(__name__)
+
+S = TypeVar("S")
+P = TypeVar("P")
+R = TypeVar("R")
+
+_SHOWN_CHARACTERS = 200
+_MISTAKES = (BadInput, JsonRpcInvalidParams, JsonRpcInvalidRequest, JsonRpcMethodNotFound, JsonRpcParseError)
+
+
+class RequestFailed(JsonRpcException):
+    """A valid request cannot be carried out; the message is for the user."""
+
+    CODE = types.LSPErrorCodes.RequestFailed
+
+
+def refusing_bad_input(handler: Callable[[S, P], Awaitable[R]]) -> Callable[[S, P], Awaitable[R]]:
+    """Wrap a request handler: its BadInput becomes an answer of invalid parameters, with the message."""
+
+    @functools.wraps(handler)
+    async def refusing(ls: S, params: P) -> R:
+        try:
+            return await handler(ls, params)
+        except BadInput as error:
+            raise JsonRpcInvalidParams(str(error)) from error
+
+    return refusing
+
+
+def log_error(error: Exception, source: type[Exception]) -> None:
+    """Log an error in a message's handling; pygls calls this in the `except` block, and may have wrapped the error."""
+    cause = sys.exception() or error
+    if isinstance(cause, _MISTAKES):
+        logger.warning("message from the client: %s", cause)
+    elif isinstance(cause, RequestFailed):
+        logger.warning("a request failed: %s", cause)
+    else:
+        logger.error("%s: %s", source.__name__, cause, exc_info=cause)
+
+
+def why_unreadable(message: dict[str, object], cause: BaseException) -> str:
+    """The fault of a message that does not have the form of its method, with the offending value."""
+    known = isinstance(cause, cattrs.BaseValidationError)
+    reasons = "; ".join(cattrs.transform_error(cause)) if known else repr(cause)
+    return f"{message.get('method', 'an answer')}: {reasons}: {shorten(json.dumps(message.get('params')))}"
+
+
+def shorten(text: str) -> str:
+    """The beginning of a text that may be of any length."""
+    return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}..."
+
 
 _REFUSED = "midfill/refused"  # the method that answers a refused request; its parameter is the error
 _MIRRORED = (

@@ -18,8 +18,8 @@ from pygls.exceptions import JsonRpcException
 from pygls.progress import Progress
 
 from protocol.errors import MidfillError
+from protocol.messages import megabytes
 from protocol.settings import Settings, chosen_settings
-from protocol.sizes import megabytes
 
 logger = logging.getLogger(__name__)
 

@@ -13,19 +13,27 @@ import typer
 from typer.core import TyperGroup
 
 from midfill.complete import complete_command
-from midfill.core_command import core_command
-from midfill.cores import cores_command, free_command, list_command, restart_command, stop_command, unload_command
+from midfill.cores import (
+    add_command,
+    core_command,
+    cores_command,
+    free_command,
+    list_command,
+    list_tokens_command,
+    restart_command,
+    revoke_command,
+    stop_command,
+    unload_command,
+)
 from midfill.demo.command import demo_command
 from midfill.doctor.command import doctor_command
 from midfill.models import download_command, models_command
 from midfill.options import takes_settings
 from midfill.play.command import dashboard_command, play_command
 from midfill.replay.command import replay_command
-from midfill.stats.command import stats_command
-from midfill.tokens import add_command, revoke_command
-from midfill.tokens import list_command as list_tokens_command
+from midfill.stats import stats_command
 from protocol.errors import BadInput
-from protocol.identity import ANSWER_SETTINGS
+from protocol.rendezvous import ANSWER_SETTINGS
 from protocol.settings import CORE_SETTINGS, Settings
 
 _ADDED = "midfill.commands"

@@ -1,4 +1,4 @@
-"""`midfill complete`: the suggestion for one place in a file, by the language server's own parts.
+"""The command `midfill complete`: the suggestion for one place in a file, and where each part of its prompt comes from.
 
 The request goes to a core, as an editor's does: to the running one, or to one that is started and stays.
 `midfill/core_to_ask.py` chooses it.
@@ -9,26 +9,101 @@ from __future__ import annotations
 import asyncio
 import json
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from msgspec import structs, to_builtins
-from rich.console import Console
+from rich.console import Console, Group, RenderableType
+from rich.panel import Panel
+from rich.text import Text
 
-from midfill.core_to_ask import core_to_ask
-from midfill.explain import PromptPart, explanation, parts_of
-from midfill.waiting import Waiting
+from midfill.core_to_ask import Waiting, core_to_ask
 from protocol.errors import BadInput, MidfillError
-from protocol.messages import Completion, CompletionRequest, Usage
+from protocol.messages import Completion, CompletionRequest, Usage, Value
 from protocol.settings import Settings
 
 if TYPE_CHECKING:
-    from lsp_server.core.client import CoreClient
-    from lsp_server.editing.documents import Position
+    from lsp_server.core_client.client import CoreClient
+    from lsp_server.documents.documents import Position
+    from lsp_server.prompts.planner import Plan
     from lsp_server.suggesting.reasons import Reason
     from midfill.headless.engine_core import EngineCore
+
+
+_ORIGINS = {
+    "definitions": "a definition of a symbol near the cursor",
+    "usages": "a use of a symbol near the cursor",
+    "similar": "code like that at the cursor",
+    "visits": "a place that you visited",
+    "edits": "your edit of a moment ago",
+}
+_PARTS = {
+    "prefix": "text above the anchor",
+    "suffix": "text behind the cursor",
+    "increment": "text from the anchor to the cursor",
+}
+_COLOURS = {
+    "definitions": "green",
+    "usages": "bright_green",
+    "similar": "cyan",
+    "visits": "blue",
+    "edits": "magenta",
+    "prefix": "yellow",
+    "suffix": "yellow",
+    "increment": "red",
+}
+_SHOWN_LINES = 30  # of a window, in the terminal: its ends are what matters
+
+
+class PromptPart(Value, frozen=True):
+    """A part of a prompt in its order; a snippet has the path of its file and the source that proposed it."""
+
+    part: Literal["snippet", "prefix", "suffix", "increment"]
+    text: str
+    origin: str = ""
+    path: str = ""
+
+
+def parts_of(plan: Plan) -> tuple[PromptPart, ...]:
+    """The parts of a planned prompt in the order of its layout; empty ones are left out."""
+    return tuple(part for part in _parts(plan) if part.text)
+
+
+def _parts(plan: Plan) -> Iterator[PromptPart]:
+    prompt = plan.prompt
+    for snippet, origin in zip(prompt.context, plan.origins, strict=True):
+        yield PromptPart("snippet", snippet.text, origin, snippet.path)
+    windows = PromptPart("prefix", prompt.prefix), PromptPart("suffix", prompt.suffix)
+    yield from reversed(windows) if prompt.order == "spm" else windows
+    yield PromptPart("increment", prompt.increment)
+
+
+def explanation(parts: tuple[PromptPart, ...]) -> RenderableType:
+    """The parts for the terminal, each in a frame that names its origin; long windows are shortened in the middle."""
+    return Group(*map(_panel, parts))
+
+
+def _panel(part: PromptPart) -> Panel:
+    if part.part == "snippet":
+        title, kind = f"{part.path}: {_ORIGINS[part.origin]} ({part.origin})", part.origin
+    else:
+        title, kind = f"{part.part}: {_PARTS[part.part]}", part.part
+    lines = part.text.split("\n")
+    if len(lines) > _SHOWN_LINES:
+        half = _SHOWN_LINES // 2
+        lines = [*lines[:half], f"... {len(lines) - 2 * half} more lines ...", *lines[-half:]]
+    return Panel(
+        Text("\n".join(lines)),
+        title=Text(title),
+        title_align="left",
+        subtitle=f"{len(part.text)} characters",
+        subtitle_align="right",
+        border_style=_COLOURS[kind],
+    )
+
 
 _WORTH_TELLING_S = 1.0  # a wait
 
@@ -105,12 +180,12 @@ async def complete(settings: Settings, place: FilePosition, waiting: Waiting, *,
 
     With `may_start` a core is started if none runs, and stays.
     """
-    from lsp_server.editing.languages import language_id_of
+    from lsp_server.documents.languages import language_id_of
     from lsp_server.filters.cursor_context import Insertion
     from lsp_server.filters.likely import likely_part, whole
     from lsp_server.suggesting.editing_session import EditingSession
     from lsp_server.suggesting.queries import Query
-    from midfill.workspaces import gathered, workspace_of
+    from midfill.headless.environment import gathered, workspace_of
 
     text = _read(place.path)
     _check_allowed(place.path, settings)
@@ -177,7 +252,7 @@ def _read(path: Path) -> str:
 
 
 def _cursor(text: str, place: FilePosition) -> Position:
-    from lsp_server.editing.documents import Position, line_length, split_lines
+    from lsp_server.documents.documents import Position, line_length, split_lines
 
     lines = split_lines(text)
     if place.line > len(lines):

@@ -1,22 +1,63 @@
-"""Chooses what answers one request of the command line: a running core, one that it starts, or an engine of its own."""
+"""The core that answers one request of the command line: a running one, one that it starts, or an engine of its own."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from types import TracebackType
 from typing import TYPE_CHECKING
 
-from midfill.waiting import Waiting
+from rich.console import Console
+from rich.status import Status
+
 from protocol.errors import CoreUnavailable, Unauthorized
-from protocol.identity import ANSWER_SETTINGS, describe, differences
 from protocol.messages import CoreStatus
-from protocol.rendezvous import CoreAddress
+from protocol.rendezvous import ANSWER_SETTINGS, CoreAddress, describe, differences
 from protocol.settings import SETTINGS, Settings, option_name
 
 if TYPE_CHECKING:
-    from lsp_server.core.client import CoreClient
+    from lsp_server.core_client.client import CoreClient
     from midfill.headless.engine_core import EngineCore
+
+
+class Waiting:
+    """What is being waited for; use it as a context, whose end takes the redrawn line away."""
+
+    def __init__(self) -> None:
+        self._console = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
+        self._status: Status | None = None
+        self._told: set[str] = set()
+
+    def __enter__(self) -> Waiting:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.over()
+
+    def on(self, what: str, share: float | None = None) -> None:
+        """Wait for this from now on; `share` of it is done, 0..1."""
+        if self._console.is_terminal:
+            text = what if share is None else f"{what}, {share:.0%}"
+            if self._status is None:
+                self._status = self._console.status(text)
+                self._status.start()
+            self._status.update(text)
+        elif what not in self._told:
+            self._told.add(what)
+            self.note(what)
+
+    def over(self) -> None:
+        """Wait for nothing more."""
+        if self._status is not None:
+            self._status.stop()
+            self._status = None
+
+    def note(self, message: str) -> None:
+        """Print a line that stays."""
+        self._console.print(f"midfill: {message}")
 
 
 @asynccontextmanager
@@ -28,8 +69,8 @@ async def core_to_ask(
     A core that is started stays. An engine in this process is the last choice: if no core may be started, or if the
     running one cannot be used. `waiting` tells what is being done; the errors are those of each.
     """
-    from lsp_server.core.client import CoreClient
-    from lsp_server.core.target import remote_endpoint
+    from lsp_server.core_client.client import CoreClient
+    from lsp_server.core_client.link import remote_endpoint
 
     if settings.core:
         client: CoreClient | None = await CoreClient.open(remote_endpoint(settings), _teller(waiting))
@@ -52,9 +93,9 @@ async def core_to_ask(
 
 
 async def _core_of_this_machine(settings: Settings, waiting: Waiting, *, may_start: bool) -> CoreClient | None:
-    from lsp_server.core.client import CoreClient
-    from lsp_server.core.local_cores import answering_core, endpoint_of
-    from lsp_server.core.target import local_core
+    from lsp_server.core_client.client import CoreClient
+    from lsp_server.core_client.link import local_core
+    from lsp_server.core_client.processes import answering_core, endpoint_of
 
     local = local_core(settings)
     try:
@@ -76,7 +117,7 @@ async def _core_of_this_machine(settings: Settings, waiting: Waiting, *, may_sta
 
 async def _is_usable(address: CoreAddress, asked: Settings, file: Path, waiting: Waiting) -> bool:
     """Whether the running core has the requested settings and can answer; a line says where it differs."""
-    from lsp_server.core.local_cores import ask_status, endpoint_of
+    from lsp_server.core_client.processes import ask_status, endpoint_of
 
     status = await ask_status(endpoint_of(address, file))
     found = differences(address.settings, asked, ANSWER_SETTINGS)

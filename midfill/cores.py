@@ -1,4 +1,6 @@
-"""The commands `midfill core list`, `stop`, `restart`, `unload` and `free`: this user's cores on this machine."""
+"""The commands `midfill core` and `midfill token`: run a core, list and control this user's cores, and keep a team's
+tokens.
+"""
 
 from __future__ import annotations
 
@@ -6,17 +8,121 @@ import asyncio
 import json
 import os
 from collections.abc import Awaitable, Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
+from midfill.options import takes_options
 from protocol.errors import BadInput, MidfillError
-from protocol.identity import has_key_of
-from protocol.rendezvous import CoreAddress, cache_folder, model_of_core, read_stop, resolve_model, runtime_folder
+from protocol.messages import megabytes
+from protocol.rendezvous import (
+    CoreAddress,
+    address_file,
+    cache_folder,
+    core_name,
+    has_key_of,
+    model_of_core,
+    read_stop,
+    resolve_model,
+    runtime_folder,
+)
 from protocol.settings import LOCAL_ENGINE, SETTINGS, Settings, option_name
 from protocol.settings_sources import with_environment
-from protocol.sizes import megabytes
+
+
+@dataclass(frozen=True, kw_only=True)
+class CoreOptions:
+    """The options, besides settings, as the command line spells them."""
+
+    host: Annotated[
+        str, typer.Option(help="Address to listen on; other machines can connect if it is not loopback.")
+    ] = "127.0.0.1"
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 chooses a free one.")] = 0
+    allow_origin: Annotated[
+        list[str] | None, typer.Option(help="Origin of a web page that may connect; repeatable.")
+    ] = None
+    allow_host: Annotated[
+        list[str] | None,
+        typer.Option(help="Host name that requests may use for this core, such as a proxy's; repeatable."),
+    ] = None
+    tls_cert: Annotated[
+        Path | None, typer.Option(help="Certificate chain in PEM: serve TLS 1.2 and later at this port.")
+    ] = None
+    tls_key: Annotated[Path | None, typer.Option(help="Key of the certificate, in PEM, not encrypted.")] = None
+    users: Annotated[Path | None, typer.Option(help="File of users with tokens of their own; see `midfill token`.")] = (
+        None
+    )
+    user_requests: Annotated[
+        int | None,
+        typer.Option(min=1, help="Limit of a user's requests at work; others wait.  [default: no limit]"),
+    ] = None
+    user_queue: Annotated[int, typer.Option(min=1, help="Limit of a user's waiting requests; more are refused.")] = 64
+    user_tokens_per_minute: Annotated[
+        int | None, typer.Option(min=1, help="Limit of the tokens computed for a user a minute.  [default: no limit]")
+    ] = None
+    separate_users: Annotated[
+        bool, typer.Option(help="Reuse nothing across users: a text that they share is computed for each.")
+    ] = False
+    drain_s: Annotated[
+        float, typer.Option(min=0, help="Seconds that requests have to finish when SIGTERM or SIGINT ends the core.")
+    ] = 5.0
+    log_format: Annotated[
+        Literal["text", "json"],
+        typer.Option(help="`text`, or `json`: one object per line, with one line per request."),
+    ] = "text"
+    log_file: Annotated[
+        Path | None, typer.Option(help="Append the log to this file instead of writing it to stderr; kept below 4 MiB.")
+    ] = None
+    replaceable: Annotated[
+        bool, typer.Option(help="Exit if a client with other settings connects and no other client is connected.")
+    ] = False
+
+
+@takes_options
+def core_command(settings: Settings, context: typer.Context, arguments: CoreOptions) -> None:
+    """Run the inference core that language servers share, or control the running ones with a subcommand.
+
+    Language servers start a core if none runs. Run one by hand to serve other machines, or programs that speak HTTP: it
+    takes the place of one that a language server has started.
+    """
+    if context.invoked_subcommand is not None:
+        return
+    if (arguments.tls_cert is None) != (arguments.tls_key is None):
+        raise BadInput("--tls-cert and --tls-key need each other")
+    from inference.core.process import run, serve_options
+    from inference.core.queue import UserLimits
+
+    options = serve_options(
+        settings,
+        separate_users=arguments.separate_users,
+        host=arguments.host,
+        port=arguments.port,
+        allowed_origins=tuple(arguments.allow_origin or ()),
+        allowed_hosts=tuple(arguments.allow_host or ()),
+        certificate=(arguments.tls_cert, arguments.tls_key) if arguments.tls_cert and arguments.tls_key else None,
+        users=arguments.users,
+        limits=UserLimits(arguments.user_requests, arguments.user_queue, arguments.user_tokens_per_minute),
+        drain_s=arguments.drain_s,
+        log_json=arguments.log_format == "json",
+        log_file=arguments.log_file,
+        replaceable=arguments.replaceable,
+    )
+    # Clients start cores that give way; two of them agree by the core's lock.
+    with ExitStack() as place:
+        if not arguments.replaceable:
+            place.enter_context(_place_of(options.engine.model, options.engine.engine))
+        run(options, on_published=place.close)
+
+
+def _place_of(model: str, engine: str) -> AbstractContextManager[None]:
+    from lsp_server.core_client.processes import place_of
+
+    file = address_file(runtime_folder(), core_name(model, engine))
+    return place_of(file, lambda told: typer.echo(f"midfill: {told}", err=True))
+
 
 _Model = Annotated[str | None, typer.Option("--model", help="Only the core of this model.", show_default=False)]
 _UNDO_STOP = (
@@ -33,7 +139,7 @@ def list_command(
 
     The second line has the memory of the process, the weights and the workspaces, and resident KV by tier.
     """
-    from lsp_server.core.controlling import describe_cores
+    from lsp_server.core_client.control import describe_cores
 
     found = asyncio.run(describe_cores(runtime_folder()))
     if as_json:
@@ -54,7 +160,7 @@ def cores_command(context: typer.Context) -> None:
 
 def stop_command(model: _Model = None) -> None:
     """End the running cores. Editors that are open now show this, and start none until you ask for one there."""
-    from lsp_server.core.local_cores import stop_core
+    from lsp_server.core_client.processes import stop_core
 
     async def stop(file: Path, address: CoreAddress) -> str:
         await stop_core(file, "`midfill core stop`")
@@ -69,8 +175,8 @@ def restart_command(model: _Model = None) -> None:
 
     The key of an engine is not saved: a core that has one is replaced only if MIDFILL_ENGINE_KEY has it, too.
     """
-    from lsp_server.core.local_cores import end_core
-    from lsp_server.core.target import local_core
+    from lsp_server.core_client.link import local_core
+    from lsp_server.core_client.processes import end_core
 
     async def restart(file: Path, address: CoreAddress) -> str:
         ours = with_environment(Settings(), os.environ)
@@ -88,7 +194,7 @@ def restart_command(model: _Model = None) -> None:
 
 def unload_command(model: _Model = None) -> None:
     """Free the memory of the running cores' models; the next suggestion loads the model again."""
-    from lsp_server.core.controlling import unload
+    from lsp_server.core_client.control import unload
 
     async def give_back(file: Path, address: CoreAddress) -> str:
         return f"unloaded {address.model} (process {address.pid}): {await unload(file)}"
@@ -104,13 +210,13 @@ def free_command(
 
     A core saves it on disk first, so that the next prompts are warm, unless --disk removes it there too.
     """
-    from lsp_server.core.controlling import free
+    from lsp_server.core_client.control import free
 
     async def give_back(file: Path, address: CoreAddress) -> str:
         return f"freed {address.model} (process {address.pid}): {await free(file, disk=disk)}"
 
     if disk and model is None:
-        from kv_store.disk.model_folders import remove_other_models
+        from kv_store.disk_folders import remove_other_models
 
         for removed in remove_other_models(cache_folder()):
             typer.echo(f"removed {removed.partition(':')[0]}, which no core had open")
@@ -141,7 +247,7 @@ def _each(model: str | None, act: _Act, *, stopped_too: bool = False) -> None:
 
 def _found(model: str | None, *, stopped_too: bool = False) -> list[tuple[Path, CoreAddress]]:
     """The running cores with their address files; with `stopped_too` also those that the user has stopped."""
-    from lsp_server.core.local_cores import published_core
+    from lsp_server.core_client.processes import published_core
 
     folder = runtime_folder()
     found = {file: published_core(file) for file in sorted(folder.glob("core-*.json"))}
@@ -161,3 +267,38 @@ def _lines(core: dict[str, Any]) -> Iterator[str]:
     yield "  ".join(filter(None, [core["model"], state, core["url"], process, memory, settings]))
     if core["summary"]:
         yield f"  {core['summary']}"
+
+
+_File = Annotated[Path, typer.Option("--users", help="The file of users that the core was started with.")]
+
+
+def add_command(
+    name: Annotated[str, typer.Argument(help="User's name; one that has a token gets another one.")],
+    users: _File,
+    role: Annotated[
+        Literal["user", "metrics"], typer.Option(help="`user`, or `metrics`: may read /metrics and nothing else.")
+    ] = "user",
+) -> None:
+    """Add a token for a user and print it, once: the file keeps only its digest."""
+    from inference.core.users import add_token
+
+    typer.echo(add_token(users, name, role))
+
+
+def list_tokens_command(users: _File) -> None:
+    """List the tokens: user, id, role, and when the token was added."""
+    from inference.core.users import read_users
+
+    for token in sorted(read_users(users), key=lambda token: (token.name, token.added)):
+        typer.echo(f"{token.name}  {token.id}  {token.role}  {token.added}")
+
+
+def revoke_command(
+    which: Annotated[str, typer.Argument(metavar="NAME|ID", help="A user, for all tokens of it, or a token's id.")],
+    users: _File,
+) -> None:
+    """Revoke tokens: a running core ends their connections within a second."""
+    from inference.core.users import revoke_tokens
+
+    for token in revoke_tokens(users, which):
+        typer.echo(f"revoked {token.id} of {token.name}")

@@ -10,8 +10,8 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 from rich.text import Text
 
+from protocol.messages import megabytes
 from protocol.settings import Settings
-from protocol.sizes import megabytes
 
 _CANCELLED = 130  # as a shell reports a command that Ctrl+C ended
 
@@ -29,7 +29,7 @@ def models_command(
     if context.invoked_subcommand is not None:
         return
     from inference.loading.choices import choices
-    from inference.loading.gpus import find_gpus
+    from inference.loading.options import find_gpus
 
     found = choices(settings, find_gpus())
     if as_json:
@@ -53,8 +53,7 @@ def download_command(
     A repository with GGUF files alone needs a quantization, as in OWNER/NAME:Q4_K_M. Ctrl+C keeps what has arrived:
     the same command goes on from there.
     """
-    from inference.checkpoints.hub import WANTED_FILES
-    from inference.checkpoints.hub_download import download, look_up
+    from inference.checkpoints.hub import WANTED_FILES, download, look_up
     from inference.loading.choices import download_telling
 
     if as_json:

@@ -1,14 +1,17 @@
-"""Settings as command line options: every field of `Settings` becomes an option of a typer command."""
+"""Options of commands: settings and frozen dataclasses as typer's options, and output files that are checked early."""
 
 from __future__ import annotations
 
 import inspect
 import os
 from collections.abc import Callable, Collection
-from typing import Annotated, Any, get_origin
+from dataclasses import fields
+from pathlib import Path
+from typing import Annotated, Any, TypeVar, get_origin, get_type_hints
 
 import typer
 
+from protocol.errors import BadInput
 from protocol.settings import REMOVED_SETTINGS, SETTINGS, Setting, Settings, option_name
 from protocol.settings_sources import read_environment, with_options
 
@@ -64,3 +67,49 @@ def _help(setting: Setting) -> str:
     if isinstance(default, bool):
         default = option_name(setting.name if default else f"no_{setting.name}")
     return f"{setting.about.meaning}.  [default: {default}]" if default not in ("", ()) else f"{setting.about.meaning}."
+
+
+Name = TypeVar("Name", bound=str)
+
+
+def chosen(option: str, names: str, known: tuple[Name, ...]) -> tuple[Name, ...]:
+    """The names that an option lists with commas, in the order of the known ones; BadInput for an unknown one."""
+    given = [name.strip() for name in names.split(",")]
+    for name in given:
+        if name not in known:
+            raise BadInput(f"{option} {names}: unknown {name!r}, choose from {', '.join(known)}")
+    return tuple(name for name in known if name in given)
+
+
+def takes_options(command: Callable[..., None]) -> Callable[..., None]:
+    """`command(arguments=..., **its own)` as a typer command with an option per field of the dataclass `arguments`."""
+    own = dict(inspect.signature(command, eval_str=True).parameters)
+    kind = own.pop("arguments").annotation
+    hints = get_type_hints(kind, include_extras=True)
+    options = [
+        inspect.Parameter(
+            field.name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=hints[field.name]
+        )
+        for field in fields(kind)
+    ]
+
+    def wrapper(**arguments: Any) -> None:
+        values = {option.name: arguments.pop(option.name) for option in options}
+        command(**arguments, arguments=kind(**values))
+
+    shown = [*own.values(), *options]
+    wrapper.__name__ = command.__name__
+    wrapper.__doc__ = command.__doc__
+    wrapper.__signature__ = inspect.Signature(shown)  # type: ignore[attr-defined]
+    wrapper.__annotations__ = {parameter.name: parameter.annotation for parameter in shown}
+    return wrapper
+
+
+def check_writable(path: Path | None) -> None:
+    """BadInput if the file cannot be written; None and - stand for no file. A missing file is created, empty."""
+    if path is None or path == Path("-"):
+        return
+    try:
+        path.open("a").close()
+    except OSError as error:
+        raise BadInput(f"{path} cannot be written: {error.strerror}") from error

@@ -1,7 +1,8 @@
-"""The values that cross between the language server and the inference core."""
+"""The values that cross between the language server and the inference core: requests, answers, costs and sizes."""
 
 from __future__ import annotations
 
+import math
 from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
@@ -178,3 +179,32 @@ class CoreStatus(Value, frozen=True):
     progress: float | None = None  # 0..1 while loading
     context_tokens: int = 0  # longest prompt plus completion; 0 until loaded
     chars_per_token: float = 0.0  # of source code, by this tokenizer; 0 until loaded
+
+
+Heat = Literal["hot", "warm", "cold"]
+
+# Tokens that a hot request may recompute beyond the inserted ones: typing retokenizes the token before the cursor,
+# and a backspace the two before it.
+SLACK_TOKENS = 3
+# Of source code with the vocabularies of current code models; used without a measurement.
+_CHARS_PER_TOKEN = 3.2
+
+
+def heat(usage: Usage, inserted_tokens: int) -> Heat:
+    """The heat of a request after an edit that inserted `inserted_tokens` (0 for a deletion or a move).
+
+    An engine that keeps whole blocks recomputes the rest of the last one with every request.
+    """
+    if usage.recomputed_tokens < inserted_tokens + SLACK_TOKENS + usage.block_tokens:
+        return "hot"
+    return "cold" if usage.recomputed_tokens >= usage.prompt_tokens else "warm"
+
+
+def estimate_tokens(chars: int, chars_per_token: float = 0.0) -> int:
+    """Estimated number of tokens of a text, without a tokenizer; `chars_per_token` is the core's, 0 if unknown."""
+    return math.ceil(chars / (chars_per_token or _CHARS_PER_TOKEN))
+
+
+def megabytes(count: float) -> str:
+    """A number of bytes as readable text."""
+    return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{count / 1e6:.0f} MB"

@@ -58,7 +58,7 @@ class Advanced(About):
 
 @dataclass(frozen=True, slots=True)
 class CoreSettings:
-    """The settings that a core starts with; `protocol.identity` selects those that distinguish two cores."""
+    """The settings that a core starts with; `protocol.rendezvous` selects those that distinguish two cores."""
 
     model: Annotated[
         str,

@@ -7,8 +7,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from lsp_server.editing.documents import Document, Edit, Position, line_length
-from lsp_server.editing.spans import end_of
+from lsp_server.documents.documents import Document, Edit, Position, end_of, line_length
 
 CLOSER = {"(": ")", "[": "]", "{": "}", '"': '"'}
 Edits = tuple[Edit, ...]

@@ -10,13 +10,12 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from inference.engine.slot import common_prefix_length
+from inference.engine.slots import common_prefix_length
 from inference.loading.engine import load_dry_engine
 from inference.loading.options import EngineOptions
-from lsp_server.editing.documents import Document, Edit, Position, line_length
-from lsp_server.prompts.anchors import LINES_BACK
+from lsp_server.documents.documents import Document, Edit, Position, line_length
+from lsp_server.prompts.anchors import LINES_BACK, WindowBudget
 from lsp_server.prompts.planner import PromptPlanner
-from lsp_server.prompts.windows import WindowBudget
 from protocol.messages import CompletionRequest, Usage
 from protocol.settings import TINY_MODEL
 

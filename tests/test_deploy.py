@@ -12,8 +12,8 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from inference.remote.servers.address import read_engine_address
-from inference.server.metrics import Metrics
+from inference.core.metrics import Metrics
+from inference.remote.server import read_engine_address
 from midfill.commands import app
 from protocol.settings import SETTINGS, Settings, variable_name
 

@@ -11,16 +11,16 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 from msgspec import structs
 
-from inference.backends.chunk import Chunk
+from inference.backends.model import Chunk
 from inference.engine.engine import Engine
 from inference.loading.engine import load_engine
 from inference.loading.options import EngineOptions
 from inference.text.prompts import tokenize_prompt
 from inference.text.token_ids import TokenIds
 from inference.text.tokenization import TextTokenizer
-from lsp_server.editing.documents import Document, Edit, Position, line_length
+from lsp_server.documents.documents import Document, Edit, Position, line_length
+from lsp_server.prompts.anchors import WindowBudget
 from lsp_server.prompts.planner import Plan, PromptPlanner
-from lsp_server.prompts.windows import WindowBudget
 from protocol.messages import Completion, CompletionRequest, StopRule
 from tests.inference.requests import complete_cancelled
 from tests.inference.slots import last_slot

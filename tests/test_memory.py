@@ -8,9 +8,9 @@ from pathlib import Path
 from inference.engine.engine import Engine
 from inference.loading.engine import load_dry_engine
 from inference.loading.options import EngineOptions
-from lsp_server.editing.documents import Document, Edit, Position
+from lsp_server.documents.documents import Document, Edit, Position
+from lsp_server.prompts.anchors import WindowBudget
 from lsp_server.prompts.planner import PromptPlanner
-from lsp_server.prompts.windows import WindowBudget
 from protocol.messages import CompletionRequest
 from tests.inference.tiny import write_checkpoint
 

@@ -11,9 +11,9 @@ import pytest
 from inference.engine.engine import Engine
 from inference.loading.engine import load_engine
 from inference.loading.options import EngineOptions
-from lsp_server.editing.documents import Position
+from lsp_server.documents.documents import Position
 from lsp_server.suggesting.editing_session import EditingSession
-from lsp_server.suggesting.open_document import OpenDocument
+from lsp_server.suggesting.open_documents import OpenDocument
 from lsp_server.suggesting.queries import Query
 from lsp_server.suggesting.requests import PromptCost
 from midfill.headless.engine_core import EngineCore
@@ -146,7 +146,7 @@ async def test_what_another_client_had_of_the_document_goes_too_from_idle_worksp
     await editor.ask(lib, 5)
     assert not [known for known in editor.engine._histories._sessions if known.endswith("lib.py")]
     assert not any(MARK in editor.text(slot.token_ids) for slot in editor.engine._slots._idle)
-    for name in ("editing/documents.py", "editing/positions.py", "suggesting/last_suggestion.py"):
+    for name in ("documents/documents.py", "documents/positions.py", "suggesting/queries.py"):
         await editor.ask(editor.open(name, (SOURCE / name).read_text()), 5)
     assert not any(MARK in text for text in editor.resident())
     editor.restart_core(options)

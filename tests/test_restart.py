@@ -8,9 +8,9 @@ import pytest
 
 from inference.loading.engine import load_engine
 from inference.loading.options import EngineOptions
-from lsp_server.editing.documents import Edit, Position
+from lsp_server.documents.documents import Edit, Position
 from lsp_server.suggesting.editing_session import EditingSession
-from lsp_server.suggesting.open_document import OpenDocument
+from lsp_server.suggesting.open_documents import OpenDocument
 from lsp_server.suggesting.queries import Query
 from lsp_server.suggesting.requests import PromptCost
 from midfill.headless.engine_core import EngineCore

@@ -12,14 +12,13 @@ import pytest
 
 from inference.loading.engine import load_dry_engine
 from inference.loading.options import EngineOptions
-from lsp_server.editing.documents import Document, Position
+from lsp_server.documents.documents import Document, Position
 from lsp_server.suggesting.editing_session import EditingSession
 from lsp_server.suggesting.queries import Query
 from lsp_server.suggesting.requests import PromptCost
+from midfill.replay.player import EngineCore
 from midfill.replay.results import percentile
-from midfill.replay.targets import EngineCore
-from protocol.heat import heat
-from protocol.messages import Completion, CompletionRequest
+from protocol.messages import Completion, CompletionRequest, heat
 from protocol.settings import TINY_MODEL, Settings
 from tests.sessions import Key, Person, Weights, session
 

@@ -7,12 +7,12 @@ import gc
 import tracemalloc
 from pathlib import Path
 
-from lsp_server.editing.documents import Position
-from lsp_server.editing.positions import ClientPosition
+from lsp_server.documents.documents import Position
+from lsp_server.documents.positions import ClientPosition
 from lsp_server.filters.cursor_context import Insertion
 from lsp_server.suggesting.open_documents import Change, OpenDocuments
 from lsp_server.usage.acceptance import Acceptances
-from lsp_server.usage.recorder import Recorder
+from lsp_server.usage.statistics import Recorder
 from protocol.settings import Settings
 
 KEYS = 30 * 60 * 2

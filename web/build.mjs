@@ -3,7 +3,7 @@
 import { cpSync, existsSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { build } from "esbuild";
 
-const folder = "../inference/server/pages/static";
+const folder = "../inference/core/static";
 const pages = ["playground", "dashboard"];
 
 rmSync(folder, { recursive: true, force: true });

@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.attention.bias import causal_lower_right
 
-from inference.backends.llama.decoder import Span
+from inference.backends.llama.decoder import AttentionSpan
 from kv_store.workspace import KVShape, KVWorkspace
 
 BACKENDS = {
@@ -105,7 +105,7 @@ class _Inputs:
         self._resident = random(KVShape(1, call.kv_heads, call.head_dim, torch.bfloat16).of_tokens(call.visible + 64))
         self._q = random(call.kv_heads, call.group, call.tokens, call.head_dim)
         self._k, self._v = (random(call.kv_heads, call.tokens, call.head_dim) for _ in range(2))
-        self._spans: dict[torch.dtype, Span] = {}
+        self._spans: dict[torch.dtype, AttentionSpan] = {}
 
     def attend(self, dtype: torch.dtype = torch.bfloat16) -> Tensor:
         """The attention [kv_heads, group, tokens, head_dim], computed in this dtype by the decoder's own call."""
@@ -113,7 +113,7 @@ class _Inputs:
             self._spans[dtype] = self._span(dtype)
         return self._spans[dtype].attend(0, *(each.to(dtype) for each in (self._q, self._k, self._v)))
 
-    def _span(self, dtype: torch.dtype) -> Span:
+    def _span(self, dtype: torch.dtype) -> AttentionSpan:
         call, device = self.call, self._q.device
         workspace = KVWorkspace(KVShape(1, call.kv_heads, call.head_dim, dtype), call.visible + 64, device)
         workspace.buffer.copy_(self._resident)
@@ -127,7 +127,7 @@ class _Inputs:
             scores = torch.zeros(call.tokens, call.visible, dtype=dtype, device=device)
             mask = scores.masked_fill_(hidden, float("-inf")).repeat(call.group if call.tokens > 1 else 1, 1)
         rows, places = slice(0, call.tokens), slice(start, call.visible)
-        return Span(rows, places, call.visible, workspace, mask, call.kind == "first")
+        return AttentionSpan(rows, places, call.visible, workspace, mask, call.kind == "first")
 
 
 def _conclude(rows: Sequence[Row]) -> Iterator[Finding]:

@@ -22,11 +22,10 @@ from proof.runner import Check, Finding, Row, Section, Skipped
 from proof.sizes import Sizes
 from torch import Tensor
 
-from inference.backends.chunk import Chunk
 from inference.backends.llama.decoder import Decoder
 from inference.backends.llama.graphs import TOKEN_BUCKETS, GraphedDecoder
 from inference.backends.llama.weights import DecoderWeights
-from inference.backends.model import Model
+from inference.backends.model import Chunk, Model
 from kv_store.workspace import KVWorkspace
 
 CPU = torch.device("cpu")

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from inference.backends.chunk import Chunk
 from inference.backends.llama.graphs import GraphedDecoder
+from inference.backends.model import Chunk
 
 MOST_RECORDINGS = 400
 

@@ -17,11 +17,11 @@ from proof.runner import Check, Finding, Row, Section
 from proof.serving import recorded, tiny_options
 from proof.sizes import Sizes
 
+from inference.core.engine_holder import EngineHolder
+from inference.core.scheduler import Scheduler
 from inference.engine.engine import Engine
 from inference.engine.request import Request
 from inference.loading.engine import load_engine
-from inference.scheduling.engine_holder import EngineHolder
-from inference.scheduling.scheduler import Scheduler
 from protocol.errors import DeviceLost
 from protocol.messages import CompletionRequest
 

@@ -15,9 +15,9 @@ from proof.runner import Check, Finding, Row, Section
 from proof.serving import random_engine, recorded
 from proof.sizes import Sizes
 
+from inference.core.engine_holder import EngineHolder
 from inference.engine.engine import Engine
-from inference.loading.store_tiers import TierBudgets, open_store
-from inference.scheduling.engine_holder import EngineHolder
+from inference.loading.components import TierBudgets, open_store
 from kv_store.page_tree import PAGE_TOKENS
 from kv_store.workspace import KVShape, KVWorkspace
 from protocol.messages import CompletionRequest, CoreStatus

@@ -19,11 +19,10 @@ from proof.runner import Check, Finding, Row, Section, grouped
 from proof.sizes import Sizes
 from torch import Tensor
 
-from inference.backends.chunk import Chunk
 from inference.backends.llama.decoder import Decoder
 from inference.backends.llama.graphs import GraphedDecoder
 from inference.backends.llama.weights import DecoderWeights
-from inference.backends.model import Model
+from inference.backends.model import Chunk, Model
 from inference.loading.memory_plan import MemoryDemand, plan_memory
 
 EXPECTED_MS = {  # one token from a graph, behind 512 and behind 4,096 visible ones

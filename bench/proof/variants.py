@@ -16,8 +16,8 @@ from proof.serving import session_rows
 from proof.sizes import Sizes
 from proof.speed import graphed_of
 
-from inference.backends.chunk import Chunk
 from inference.backends.llama.decoder import Decoder
+from inference.backends.model import Chunk
 from kv_store.interface import Workspace
 
 TOKENS = 8

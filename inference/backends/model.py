@@ -1,4 +1,6 @@
-"""The interface between the engine and a model, and the dry model, which computes nothing."""
+"""The interface between the engine and a model: chunks of tokens in, choices out; and the dry model, which computes
+nothing.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +8,70 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from inference.backends.chunk import Chunk
+from inference.text.token_boundaries import AllowedIds
 from kv_store.interface import Workspace
+
+SHORT_TOKENS = 16
+"""Chunks of up to this many tokens are short: the CPU kernel takes several of them in one call."""
+
+
+@dataclass(frozen=True, slots=True)
+class Draw:
+    """Draws a token from the probabilities at a temperature, limited to the most probable ones.
+
+    Attributes:
+        point: in [0, 1): the token is drawn at which the cumulative probability passes it.
+        temperature: above 0; divides the logits.
+        top_p: the most probable tokens whose probabilities sum up to this stay, at least one.
+        top_k: so many of the most probable tokens stay; 0 means all.
+    """
+
+    point: float
+    temperature: float
+    top_p: float = 1.0
+    top_k: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """Consecutive tokens of one sequence; chunks of several sequences may share a forward.
+
+    Attributes:
+        token_ids: at least one token.
+        start: position of the first token. The workspace holds the KV of [0, start); the forward adds that of these.
+        workspace: the sequence's; distinct for every chunk of a forward.
+        wanted: number of trailing positions whose next token is returned, 0 to len(token_ids).
+        allowed: token ids that the choice is limited to; None for all.
+        draw: how the token is drawn; None chooses the most probable one.
+        top: number of the most probable tokens that are returned with the choice.
+        forced: one token for each wanted position; if given, these are the choices, and only their log-probabilities
+            are of interest.
+
+    With `allowed`, `draw` or `top`, `wanted` is at most 1.
+    """
+
+    token_ids: Sequence[int]
+    start: int
+    workspace: Workspace
+    wanted: int = 0
+    allowed: AllowedIds | None = None
+    draw: Draw | None = None
+    top: int = 0
+    forced: Sequence[int] = ()
+
+    @property
+    def needs_logits(self) -> bool:
+        """Whether more than the most probable token of all is requested."""
+        return self.allowed is not None or self.draw is not None or self.top > 0 or len(self.forced) > 0
+
+    @property
+    def stop(self) -> int:
+        """The position after the last token."""
+        return self.start + len(self.token_ids)
+
+    @property
+    def is_short(self) -> bool:
+        return len(self.token_ids) <= SHORT_TOKENS
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,9 +7,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from inference.backends.chunk import Chunk, Draw
-from inference.backends.model import Choice
-from inference.text.healing_vocabulary import AllowedIds
+from inference.backends.model import Choice, Chunk, Draw
+from inference.text.token_boundaries import AllowedIds
 
 Numbers = NDArray[np.float64]
 

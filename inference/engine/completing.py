@@ -9,13 +9,12 @@ from dataclasses import dataclass
 
 from msgspec import structs
 
-from inference.engine.decoding.draft_history import DraftHistories, DraftHistory
-from inference.engine.decoding.drawing import spelling
-from inference.engine.decoding.typed_choices import TypedChoices
+from inference.engine.drafts import DraftHistories, DraftHistory
 from inference.engine.request import Request, validate
 from inference.engine.search import Search
 from inference.engine.slots import Slots
-from inference.engine.writer import Steps, Text, Writer
+from inference.engine.typed_choices import TypedChoices
+from inference.engine.writer import Steps, Text, Writer, spelling
 from inference.text.healing import Healer
 from inference.text.prompts import tokenize_prompt
 from inference.text.token_ids import packed

@@ -10,17 +10,17 @@ from functools import partial
 
 from inference.backends.model import Model
 from inference.engine.completing import Stopped, Tools, complete
-from inference.engine.decoding.draft_history import DraftHistories
-from inference.engine.decoding.typed_choices import TypedChoices
+from inference.engine.drafts import DraftHistories
 from inference.engine.interface import AnyEngine, DeviceHooks, EngineInfo
 from inference.engine.request import Request
 from inference.engine.slots import Resident, Slots
 from inference.engine.turns import Run, Turns
+from inference.engine.typed_choices import TypedChoices
 from inference.text.healing import Healer
-from inference.text.stretches import Stretch, stretches_of
+from inference.text.prompts import Stretch, stretches_of
 from inference.text.tokenization import TextTokenizer
 from kv_store.interface import StoreStats
-from kv_store.paged.store import PagedStore
+from kv_store.store import PagedStore
 from protocol.errors import DeviceLost, MidfillError
 from protocol.messages import CompletionRequest, Usage
 

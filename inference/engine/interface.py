@@ -11,7 +11,7 @@ from typing import Protocol
 
 from inference.engine.request import Request
 from inference.engine.slots import Resident
-from inference.text.stretches import Stretch
+from inference.text.prompts import Stretch
 from kv_store.interface import StoreStats
 from protocol.messages import Completion, CompletionRequest, Usage
 

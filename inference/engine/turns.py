@@ -6,8 +6,7 @@ import math
 from collections.abc import Callable
 from functools import partial
 
-from inference.backends.chunk import Chunk
-from inference.backends.model import Choice
+from inference.backends.model import Choice, Chunk
 from inference.engine.request import Request
 from inference.engine.writer import Steps
 from protocol.messages import Completion

@@ -16,7 +16,7 @@ def main() -> None:
     match sys.argv[1:]:
         case ["list", settings]:
             from inference.loading.choices import choices
-            from inference.loading.gpus import find_gpus
+            from inference.loading.options import find_gpus
 
             _tell([choice.as_json() for choice in choices(with_json_text(Settings(), settings), find_gpus())])
         case ["download", name]:

@@ -13,18 +13,15 @@ from typing import Any
 import psutil
 
 from inference.checkpoints.checkpoint import open_checkpoint
-from inference.checkpoints.local_models.description import LocalModel
-from inference.checkpoints.local_models.known import KNOWN_MODELS, KnownModel
-from inference.checkpoints.local_models.search import search
-from inference.loading.gpus import Gpu, find_llama_server
-from inference.loading.options import engine_options
+from inference.checkpoints.local_models import KNOWN_MODELS, KnownModel, LocalModel, search
+from inference.loading.options import Gpu, engine_options, find_llama_server
 from inference.loading.placement import Machine, plan_load
 from inference.loading.speed_record import Speed, SpeedRecord, is_fast, recommended
 from protocol.errors import MidfillError
 from protocol.installation import version_of
+from protocol.messages import megabytes
 from protocol.rendezvous import cache_folder, resolve_model
 from protocol.settings import BUNDLED_MODEL, Settings
-from protocol.sizes import megabytes
 
 _DEVICES = re.compile(r"auto|cpu|mps|cuda(:\d+)?")
 
@@ -43,7 +40,7 @@ class Device:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class ModelChoice:
     """A model on this machine or to download; `needed` is about the memory, in bytes, to run it; 0 if unknown.
 
     `problem` says why midfill cannot run it here; it is empty if midfill can. `speed` is as a core has kept it.
@@ -85,7 +82,7 @@ class Choice:
         }
 
 
-def choices(settings: Settings, gpus: tuple[Gpu, ...]) -> list[Choice]:
+def choices(settings: Settings, gpus: tuple[Gpu, ...]) -> list[ModelChoice]:
     """Every model on this machine, and known ones to download; those that midfill can run here first."""
     device = choose_device(settings, gpus)
     program = find_llama_server() if device.gpu else ""
@@ -95,13 +92,13 @@ def choices(settings: Settings, gpus: tuple[Gpu, ...]) -> list[Choice]:
     return _with_speeds(sorted([*found, *known], key=lambda choice: (bool(choice.problem), not choice.here)), settings)
 
 
-def _to_download(known: KnownModel, device: Device) -> Choice:
+def _to_download(known: KnownModel, device: Device) -> ModelChoice:
     model = LocalModel(known.name, "Hugging Face hub", Path(), size=known.size, fim=known.fim)
     free = device.gpu.free_bytes if device.gpu else psutil.virtual_memory().available
-    return Choice(model, known.size, _lack(known.size, free, device.name), here=False, licence=known.licence)
+    return ModelChoice(model, known.size, _lack(known.size, free, device.name), here=False, licence=known.licence)
 
 
-def _with_speeds(found: list[Choice], settings: Settings) -> list[Choice]:
+def _with_speeds(found: list[ModelChoice], settings: Settings) -> list[ModelChoice]:
     """With measured speeds; recommended is the largest model that is fast, or else the one of our own that suits."""
     speeds = {each.model.name: measured(replace(settings, model=each.model.name)) for each in found if each.here}
     fast = [each for each in found if (speed := speeds.get(each.model.name)) and not each.problem and is_fast(speed)]
@@ -145,9 +142,7 @@ def measured(settings: Settings) -> Speed | None:
 
 def download_telling(name: str, tell: Callable[[dict[str, object]], None]) -> None:
     """Download a model; tells progress, and then its path, or the quantizations to choose from if there are several."""
-    from inference.checkpoints.hub import WANTED_FILES
-    from inference.checkpoints.hub_download import download
-    from inference.checkpoints.hub_names import SeveralQuantizations
+    from inference.checkpoints.hub import WANTED_FILES, SeveralQuantizations, download
 
     try:
         path = download(name, lambda done, total: tell({"done": done, "total": total}), WANTED_FILES)
@@ -157,13 +152,13 @@ def download_telling(name: str, tell: Callable[[dict[str, object]], None]) -> No
         tell({"path": str(path)})
 
 
-def _choice(model: LocalModel, settings: Settings, device: Device, llama_server: str) -> Choice:
+def _choice(model: LocalModel, settings: Settings, device: Device, llama_server: str) -> ModelChoice:
     if model.problem:
-        return Choice(model, 0, model.problem)
+        return ModelChoice(model, 0, model.problem)
     needed, lack = _needed(model, settings, device, llama_server)
     if not model.fim:
         lack = "its tokenizer has no fill-in-the-middle markers that midfill knows"
-    return Choice(model, needed, lack)
+    return ModelChoice(model, needed, lack)
 
 
 def _needed(model: LocalModel, settings: Settings, device: Device, llama_server: str) -> tuple[int, str]:

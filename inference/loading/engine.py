@@ -12,11 +12,17 @@ from typing import TYPE_CHECKING
 
 import psutil
 
-from inference.backends.cpu.threads import usable_threads
+from inference.backends.cpu.library import usable_threads
 from inference.backends.model import DryModel, Model
 from inference.checkpoints.architecture import Architecture, ModelShape
-from inference.checkpoints.checkpoint import Checkpoint, find_checkpoint, find_local_checkpoint, fingerprint
-from inference.checkpoints.folder import quantization_method, unread
+from inference.checkpoints.checkpoint import (
+    Checkpoint,
+    find_checkpoint,
+    find_local_checkpoint,
+    fingerprint,
+    quantization_method,
+    unread,
+)
 from inference.checkpoints.hub import ReportProgress
 from inference.engine.engine import Engine, Policy
 from inference.engine.interface import DeviceHooks, EngineInfo
@@ -25,19 +31,18 @@ from inference.loading.options import EngineOptions
 from inference.loading.placement import Machine, Placement, plan_load
 from inference.text.healing import Healer, wants_healing
 from inference.text.tokenization import TextTokenizer
-from kv_store.dry_workspace import DryWorkspace
-from kv_store.paged.store import PagedStore
-from kv_store.tiers.storage import MemoryStorage
-from kv_store.tiers.tier import Tier
+from kv_store.interface import DryWorkspace
+from kv_store.store import PagedStore
+from kv_store.tiers import MemoryStorage, Tier
 from protocol.errors import BadInput, BadModel, DeviceLost
 
 if TYPE_CHECKING:
     import torch
 
     from inference.backends.cpu.model import KernelModel
+    from inference.backends.generic import GenericModel
     from inference.backends.llama.decoder import Decoder
     from inference.backends.llama.graphs import GraphedDecoder
-    from inference.backends.transformers.model import GenericModel
 
 MIN_CONTEXT_TOKENS = 64
 HOST_SHARE = 8  # of main memory, an eighth at most is pinned for KV: pinned memory cannot be swapped
@@ -82,7 +87,7 @@ def load_engine(options: EngineOptions, progress: ReportProgress | None = None) 
 
     from inference.backends import cuda
     from inference.backends.llama.graphs import GraphedDecoder
-    from inference.loading.store_tiers import TierBudgets, open_store
+    from inference.loading.components import TierBudgets, open_store
 
     device = cuda.find_device(options.device)
     try:
@@ -184,13 +189,13 @@ def _load_model(
     anywhere = options.device == "auto"
     shape = checkpoint.architecture
     if isinstance(shape, Architecture):
-        from inference.loading.llama import load_decoder
+        from inference.loading.components import load_decoder
 
         return load_decoder(checkpoint, shape, context_tokens, device, dtype, options, report)
     if options.weights != "auto":
         reason = f"supported only for the Llama family on one device, not for {checkpoint.name}"
         raise BadInput(f"{options.weights} weights are {reason}")
-    from inference.backends.transformers.loading import load_generic
+    from inference.backends.generic import load_generic
 
     checkpoint.weights()  # reports missing or damaged files in our own words
     report("reading the weights", None)

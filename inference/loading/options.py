@@ -1,9 +1,16 @@
-"""The options for loading a model, as one frozen value."""
+"""Options for loading a model, and the GPUs that it may run on, found without torch."""
 
 from __future__ import annotations
 
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, fields
 from pathlib import Path
+
+import psutil
 
 from protocol.settings import CoreSettings
 
@@ -37,3 +44,60 @@ class EngineOptions(CoreSettings):
 def engine_options(settings: CoreSettings) -> EngineOptions:
     """The options of an engine with these settings that saves nothing on disk."""
     return EngineOptions(**{field.name: getattr(settings, field.name) for field in fields(CoreSettings)})
+
+
+_ANSWERS_WITHIN_S = 10.0
+_DEVICE = re.compile(r"^\s+\w+: .+\(\d+ MiB", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """A CUDA device as its driver names it, and its memory in bytes."""
+
+    name: str
+    total_bytes: int
+    free_bytes: int
+    capability: tuple[int, int] | None = None
+    """Compute capability; None if the driver does not report it."""
+
+
+def find_gpus(environment: Mapping[str, str] = os.environ) -> tuple[Gpu, ...]:
+    """The CUDA devices that nvidia-smi lists; none if it is not installed or does not answer.
+
+    It reports no memory for a device that shares the machine's.
+    """
+    program = shutil.which("nvidia-smi", path=environment.get("PATH"))
+    if program is None:
+        return ()
+    answer = _answer(
+        [program, "--query-gpu=name,memory.total,memory.free,compute_cap", "--format=csv,noheader,nounits"]
+    )
+    rows = [[cell.strip() for cell in line.split(",")] for line in answer.splitlines()]
+    shared = psutil.virtual_memory()
+    return tuple(
+        Gpu(name, _bytes(total, shared.total), _bytes(free, shared.available), _capability(capability))
+        for name, total, free, capability in rows
+    )
+
+
+def find_llama_server(environment: Mapping[str, str] = os.environ) -> str:
+    """The llama-server on the PATH if it lists a GPU; empty if there is none, or it was built for CPUs alone."""
+    program = shutil.which("llama-server", path=environment.get("PATH"))
+    return program if program and _DEVICE.search(_answer([program, "--list-devices"])) else ""
+
+
+def _answer(command: Sequence[str]) -> str:
+    """What a program prints; nothing if it fails, as one whose driver does not answer."""
+    try:
+        return subprocess.run(command, capture_output=True, text=True, timeout=_ANSWERS_WITHIN_S, check=True).stdout
+    except (OSError, subprocess.SubprocessError):
+        return ""
+
+
+def _bytes(mebibytes: str, otherwise: int) -> int:
+    return int(mebibytes) * 2**20 if mebibytes.isdigit() else otherwise
+
+
+def _capability(text: str) -> tuple[int, int] | None:
+    major, _, minor = text.partition(".")
+    return (int(major), int(minor)) if major.isdigit() and minor.isdigit() else None

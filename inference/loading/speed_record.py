@@ -14,7 +14,7 @@ from statistics import median
 
 import msgspec
 
-from inference.backends.cpu.threads import usable_threads
+from inference.backends.cpu.library import usable_threads
 from inference.checkpoints.checkpoint import BUNDLED_FOLDERS
 from inference.loading.options import EngineOptions
 from protocol.messages import Usage

@@ -14,12 +14,12 @@ from itertools import takewhile
 from msgspec import structs
 
 from inference.backends.model import Choice
-from inference.engine.decoding.alternatives import TRIES, Branch, branches
-from inference.engine.decoding.drawing import spelling
-from inference.engine.decoding.typed_choices import TypedStart
 from inference.engine.request import Cost, Request
-from inference.remote.servers.interface import ModelServer, Piece, Query, Token
-from inference.remote.slots import Place
+from inference.engine.search import TRIES, Branch, branches
+from inference.engine.typed_choices import TypedStart
+from inference.engine.writer import spelling
+from inference.remote.server import GenerationQuery, ModelServer, Piece, Token
+from inference.remote.slots import RemoteSlot
 from inference.text.prompts import TokenizedPrompt
 from inference.text.stops import Stops
 from inference.text.token_ids import TokenIds, packed
@@ -36,13 +36,13 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True, eq=False)
-class Run:
+class RemoteRun:
     """A request at the server: its prompt and its place there, and what is known of its answer so far."""
 
     request: Request
     start: TypedStart
-    query: Query
-    place: Place
+    query: GenerationQuery
+    place: RemoteSlot
     expected_cached: int  # prompt tokens that the server should have resident
     cost: Cost = field(init=False)
     future: Future[Completion] | None = None
@@ -168,7 +168,7 @@ class RemoteCompleter:
 
     server: ModelServer
     tokenizer: TextTokenizer
-    run: Run
+    run: RemoteRun
 
     @property
     def spec(self) -> CompletionRequest:
@@ -202,7 +202,7 @@ class RemoteCompleter:
     def _stops(self) -> Stops:
         return Stops(self.spec.stop, self.spec.stop_texts, self.spec.prompt.suffix)
 
-    def _main_query(self) -> Query:
+    def _main_query(self) -> GenerationQuery:
         typed = self.prompt.typed.decode()
         is_healed = bool(self.run.start.settled.typed)  # then the same tokens are allowed, whatever earlier keys chose
         return replace(
@@ -214,7 +214,9 @@ class RemoteCompleter:
             sampling=self.spec.sampling,
         )
 
-    async def _generate(self, query: Query, text: _Text, run: Run | None = None) -> tuple[str, FinishReason]:
+    async def _generate(
+        self, query: GenerationQuery, text: _Text, run: RemoteRun | None = None
+    ) -> tuple[str, FinishReason]:
         """Read the stream to the text's end, then close it. A stream that ended by itself is read for its usage.
 
         `run` takes over what the answer reports; None for an alternative.

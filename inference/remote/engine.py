@@ -1,40 +1,85 @@
-"""The remote engine: passes the scheduler's requests to a server, as tasks of one event loop."""
+"""The remote engine: passes the scheduler's requests to a server, as tasks of an event loop in a thread of its own."""
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
+from contextlib import suppress
 from functools import partial
+from typing import Any, TypeVar
 
 from msgspec import structs
 
-from inference.engine.decoding.typed_choices import TypedChoices
 from inference.engine.interface import AnyEngine, DeviceHooks, EngineInfo
 from inference.engine.request import Request, validate
 from inference.engine.sessions import is_anonymous, user_of
 from inference.engine.slots import Resident
-from inference.remote.completing import RemoteCompleter, Run
-from inference.remote.event_loop import EventLoopThread
-from inference.remote.servers.interface import ModelServer, Query, ServerFacts
-from inference.remote.slots import Place, Places
+from inference.engine.typed_choices import TypedChoices
+from inference.remote.completing import RemoteCompleter, RemoteRun
+from inference.remote.server import GenerationQuery, ModelServer, ServerFacts
+from inference.remote.slots import RemoteSlot, RemoteSlots
 from inference.text.healing import Healer
-from inference.text.prompts import tokenize_prompt
-from inference.text.stretches import Stretch, stretches_of
+from inference.text.prompts import Stretch, stretches_of, tokenize_prompt
 from inference.text.token_ids import TokenIds, common_prefix_length, packed
 from inference.text.tokenization import TextTokenizer
 from kv_store.interface import StoreStats, TierStats
 from protocol.errors import Busy, EngineUnavailable, MidfillError
 from protocol.messages import Completion, CompletionRequest, Usage
 
+CLOSE_S = 5.0
+"""Seconds that closing waits for the tasks' ends."""
+
+Result = TypeVar("Result")
+
+
+class EventLoopThread:
+    """An event loop in a thread of its own."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._started: set[Future[Any]] = set()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="engine", daemon=True)
+        self._thread.start()
+
+    def start(self, work: Coroutine[Any, Any, Result]) -> Future[Result]:
+        """Run a coroutine; cancelling its future cancels it. From any thread."""
+        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        self._started.add(future)
+        future.add_done_callback(self._started.discard)
+        return future
+
+    def end_tasks(self) -> None:
+        """Cancel what was started, and wait for its end, and for that of the tasks it has started itself.
+
+        Those are left to it: anyio warns of a task that another cancels before its first step.
+        """
+        for future in list(self._started):
+            future.cancel()
+        with suppress(TimeoutError):
+            self.start(self._end_tasks()).result(CLOSE_S)
+
+    def close(self) -> None:
+        """Cancel what still runs, and stop the loop once it has ended."""
+        self.end_tasks()
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(CLOSE_S)
+        if not self._thread.is_alive():
+            self._loop.close()
+
+    async def _end_tasks(self) -> None:
+        await asyncio.gather(*(asyncio.all_tasks() - {asyncio.current_task()}), return_exceptions=True)
+        await self._loop.shutdown_asyncgens()
+
+
 STEP_S = 1.0
 """Longest wait of a step; the events that end one sooner are an answer and `wake`."""
 KEY_TOKENS = 64
 """Tokens by which anonymous prompts are told apart: a new keystroke leaves them as they are."""
-CLOSE_S = 5.0
 """Seconds that closing waits for the server's connections."""
 
 UNREPORTED = "the engine does not report cached tokens (vLLM: --enable-prompt-tokens-details), so they are estimated"
@@ -75,7 +120,7 @@ class RemoteEngine(AnyEngine):
         self.tokens_checked = tokens_checked
         self._server = server
         self._facts = facts
-        self._places = Places(facts.slots)
+        self._places = RemoteSlots(facts.slots)
         self._has_failed = False  # a request to the server
         self._replaced = ""  # why the server is not the one that the engine connected to; empty while it is
         self._healer = Healer(tokenizer) if heals else None
@@ -84,9 +129,9 @@ class RemoteEngine(AnyEngine):
         self._warning = warning
         self._on_close = on_close
         self._separates_users = separate_users
-        self._at_work: list[Run] = []  # for the model thread only
+        self._at_work: list[RemoteRun] = []  # for the model thread only
         self._changed = threading.Condition()  # guards the fields below
-        self._done: list[tuple[Run, Future[Completion]]] = []
+        self._done: list[tuple[RemoteRun, Future[Completion]]] = []
         self._is_woken = False
         self._is_closed = False
         self.hides_cached = False  # the server does not report how many tokens were cached
@@ -190,7 +235,7 @@ class RemoteEngine(AnyEngine):
         self._loop.close()
         self._on_close()
 
-    def _prepare(self, request: Request) -> Run:
+    def _prepare(self, request: Request) -> RemoteRun:
         """Check the request as the local engine does, tokenize its prompt, and lend it a place at the server."""
         validate(request.spec)
         limit, cost = self.info.context_tokens, request.cost
@@ -203,7 +248,7 @@ class RemoteEngine(AnyEngine):
         cost.prepared = time.perf_counter()
         reuse = spec.reuse and not (self._separates_users and place.is_foreign)
         expected = min(common_prefix_length(place.token_ids, token_ids), len(token_ids) - 1) if reuse else 0
-        query = Query(
+        query = GenerationQuery(
             token_ids=token_ids,
             max_tokens=spec.max_tokens,
             end_ids=tuple(sorted(self.tokenizer.markers.end)),
@@ -212,19 +257,19 @@ class RemoteEngine(AnyEngine):
             reuse=reuse,
             salt=_opaque(user) if self._separates_users and (user := user_of(spec.session)) else "",
         )
-        return Run(request, start, query, place, expected - expected % cost.block_tokens)
+        return RemoteRun(request, start, query, place, expected - expected % cost.block_tokens)
 
-    def _note_done(self, run: Run, future: Future[Completion]) -> None:
+    def _note_done(self, run: RemoteRun, future: Future[Completion]) -> None:
         with self._changed:
             self._done.append((run, future))
             self._changed.notify()
 
-    def _drop(self, run: Run, outcome: Completion | Exception) -> Request:
+    def _drop(self, run: RemoteRun, outcome: Completion | Exception) -> Request:
         assert run.future is not None
         run.future.cancel()
         return self._end(run, outcome)
 
-    def _end(self, run: Run, outcome: Completion | Exception) -> Request:
+    def _end(self, run: RemoteRun, outcome: Completion | Exception) -> Request:
         """End the request, take its place back, and notice what its answer tells of the server."""
         self._at_work.remove(run)
         run.request.outcome = outcome
@@ -239,7 +284,7 @@ class RemoteEngine(AnyEngine):
             self.hides_cached = True
         return run.request
 
-    def _erase(self, place: Place) -> None:
+    def _erase(self, place: RemoteSlot) -> None:
         """Drop the slot's text, before its next request; the log tells where that fails."""
         try:
             if place.number is not None:
@@ -254,7 +299,7 @@ class RemoteEngine(AnyEngine):
         """Erase a slot, or replace its prompt by one token where the server refuses that."""
         if not await self._server.erase(slot):
             token_ids = packed([min(self.tokenizer.markers.end)])
-            query = Query(token_ids=token_ids, max_tokens=0, session="erased", slot=slot, reuse=False)
+            query = GenerationQuery(token_ids=token_ids, max_tokens=0, session="erased", slot=slot, reuse=False)
             async for _ in self._server.stream(query):
                 pass
 

@@ -20,7 +20,7 @@ BLOCK_TOLERANCE_TOKENS = 256
 
 
 @dataclass(slots=True, eq=False)
-class Place:
+class RemoteSlot:
     """A slot of the server, or one session's prompts in a server without slots."""
 
     number: int | None
@@ -30,15 +30,15 @@ class Place:
     is_doomed: bool = False  # its prompt must be dropped when the request at work ends
 
 
-class Places:
+class RemoteSlots:
     """Lends each session the place that has its last prompt. For one thread only."""
 
     def __init__(self, slots: int | None) -> None:
         """`slots` is None for a server that places prompts by itself."""
         self._slots = slots
         self._tolerance = BLOCK_TOLERANCE_TOKENS if slots is None else TOLERANCE_TOKENS
-        self._idle = [Place(number) for number in range(slots or 0)]  # the least recently used first
-        self._lent: list[Place] = []
+        self._idle = [RemoteSlot(number) for number in range(slots or 0)]  # the least recently used first
+        self._lent: list[RemoteSlot] = []
         self.requests_with_losses = 0
         self.lost_tokens = 0
 
@@ -53,7 +53,7 @@ class Places:
         places = [place for place in (*self._lent, *reversed(self._idle)) if place.session and place.token_ids]
         return tuple(Resident(place.session, len(place.token_ids)) for place in places[:MOST_RESIDENTS])
 
-    def lend(self, session: str, token_ids: TokenIds) -> Place:
+    def lend(self, session: str, token_ids: TokenIds) -> RemoteSlot:
         """The place for a request; an anonymous one gets the anonymous prompt that shares most tokens with it."""
         place = self._own(session, token_ids)
         if place is None:
@@ -65,7 +65,7 @@ class Places:
         self._lent.append(place)
         return place
 
-    def give_back(self, place: Place, token_ids: TokenIds) -> bool:
+    def give_back(self, place: RemoteSlot, token_ids: TokenIds) -> bool:
         """End a loan; True if the place must be erased, because its document was forgotten meanwhile.
 
         `token_ids` is the prompt that is resident now, empty if it was not computed to its end.
@@ -100,11 +100,11 @@ class Places:
                 self._idle.insert(0, place)
                 return
 
-    def forget_all(self) -> list[Place]:
+    def forget_all(self) -> list[RemoteSlot]:
         """Forget all prompts, while no place is lent; returns the places that must be erased."""
         return [place for session in {place.session for place in self._idle} for place in self.forget(session)]
 
-    def forget(self, session: str) -> list[Place]:
+    def forget(self, session: str) -> list[RemoteSlot]:
         """Forget the prompts of the session's document; returns the places that must be erased now.
 
         A lent place is forgotten when it is given back.
@@ -117,7 +117,7 @@ class Places:
             place.session, place.token_ids = "", packed()
         return found
 
-    def _own(self, session: str, token_ids: TokenIds) -> Place | None:
+    def _own(self, session: str, token_ids: TokenIds) -> RemoteSlot | None:
         own = [place for place in self._idle if place.session == session]
         if is_anonymous(session):
             shared = [(common_prefix_length(place.token_ids, token_ids), place) for place in own]
@@ -125,10 +125,10 @@ class Places:
             return place if length > SHARED_BY_CHANCE else None
         return own[-1] if own else None
 
-    def _other(self) -> Place:
+    def _other(self) -> RemoteSlot:
         """An empty place, or the least recently used one."""
         if not self._idle or (self._slots is None and len(self._idle) + len(self._lent) < MAX_SESSIONS):
-            return Place(None, is_foreign=self._slots is not None)  # the request waits at the server for any slot
+            return RemoteSlot(None, is_foreign=self._slots is not None)  # the request waits at the server for any slot
         empty = [place for place in self._idle if not place.session]
         place = (empty or self._idle)[0]
         self._idle.remove(place)

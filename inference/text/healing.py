@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from inference.text.fim import FIMFormat
-from inference.text.healing_vocabulary import AllowedIds, SortedVocabulary
+from inference.text.token_boundaries import AllowedIds, SortedVocabulary
 from inference.text.token_ids import TokenIds
 from inference.text.tokenization import TextTokenizer
 from protocol.errors import BadModel

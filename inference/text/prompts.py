@@ -1,10 +1,14 @@
-"""Lays out an EFIM prompt as token ids and fits it into the context so that its beginning stays the same."""
+"""EFIM prompts as token ids: lays a prompt out, fits it into the context, and shows which stretches of it were
+resident.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from itertools import accumulate
+from itertools import accumulate, groupby
+from operator import itemgetter
+from typing import Literal
 
 from msgspec import structs
 
@@ -12,7 +16,7 @@ from inference.text.healing import HealedIncrement, Healer
 from inference.text.token_ids import TokenIds, packed
 from inference.text.tokenization import MarkerIds, TextTokenizer
 from protocol.errors import BadInput
-from protocol.messages import Prompt
+from protocol.messages import CompletionRequest, Prompt, Usage
 
 STEPS_PER_CONTEXT = 8  # excess of the windows is dropped in eighths of the context
 NEW_TOKENS_SHARE = 16  # least share for new tokens, a sixteenth of the context
@@ -176,3 +180,57 @@ def _joined(parts: Iterable[TokenIds]) -> TokenIds:
     for part in parts:
         joined.extend(part)
     return joined
+
+
+Part = Literal["snippets", "prefix", "suffix", "increment"]
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """Consecutive tokens of a prompt as text, without markers; `tokens` is 0 for a partial word left to healing."""
+
+    part: Part
+    resident: bool
+    text: str
+    tokens: int
+
+
+def stretches_of(
+    request: CompletionRequest, usage: Usage, tokenizer: TextTokenizer, context_tokens: int, healer: Healer | None
+) -> tuple[Stretch, ...]:
+    """The stretches of a completed request's prompt.
+
+    `usage` counts recomputed typed bytes (token healing) with the others; their tokens are estimated.
+    """
+    max_tokens = min(request.max_tokens, context_tokens // 2)
+    prompt = tokenize_prompt(request.prompt, tokenizer, context_tokens, max_tokens, healer)
+    typed_tokens = len(tokenizer.encode_once(prompt.typed.decode(errors="replace"))) if prompt.typed else 0
+    known = max(0, usage.prompt_tokens - len(prompt.token_ids))  # of these, from earlier keys: behind all that is shown
+    computed = max(usage.recomputed_tokens - max(typed_tokens, known), 0 if known else min(1, max_tokens))
+    return stretches(prompt, len(prompt.token_ids) - computed, tokenizer)
+
+
+def stretches(prompt: TokenizedPrompt, resident: int, tokenizer: TextTokenizer) -> tuple[Stretch, ...]:
+    """The prompt's stretches in its order; its first `resident` tokens were not computed."""
+    found = []
+    for (part, is_resident), group in groupby(_placed(prompt, resident, tokenizer), key=itemgetter(0)):
+        spelled = [token_bytes for _, token_bytes in group]
+        found.append(Stretch(part, is_resident, b"".join(spelled).decode(errors="replace"), len(spelled)))
+    if prompt.typed:
+        found.append(Stretch("increment", False, prompt.typed.decode(errors="replace"), 0))
+    return tuple(found)
+
+
+def _placed(
+    prompt: TokenizedPrompt, resident: int, tokenizer: TextTokenizer
+) -> Iterator[tuple[tuple[Part, bool], bytes]]:
+    """The bytes of each text token, with its part and whether it was resident."""
+    markers = tokenizer.markers
+    begins: dict[int | None, Part] = {markers.prefix: "prefix", markers.suffix: "suffix", markers.middle: "increment"}
+    part: Part = "snippets"
+    increment_at = len(prompt.token_ids) - prompt.increment_tokens
+    for index, token_id in enumerate(prompt.token_ids):
+        part = begins.get(token_id, part)
+        token_bytes = tokenizer.bytes_of(token_id)
+        if token_bytes is not None:
+            yield ("increment" if index >= increment_at else part, index < resident), token_bytes

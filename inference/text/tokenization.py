@@ -1,26 +1,173 @@
-"""Text to token ids and back, with what has not changed since the last keystroke remembered."""
+"""Text to token ids and back: segments of text are tokenized one by one, and an LRU cache keeps the tokens of each.
+
+A pre-tokenizer splits text into pieces before BPE merges within each. A cut between two pieces that leaves the
+pieces on both sides unchanged changes no token; which cuts these are depends on how the pre-tokenizer treats runs of
+white space. Each rule below suits one kind, and `choose_rule` returns the first that a given pre-tokenizer satisfies
+on samples.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+import re
+import unicodedata
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 from tokenizers import Tokenizer
 
 from inference.text.fim import AUTO, FIMFormat, choose_format
-from inference.text.healing_boundary import Bridges, settled_by_pieces
-from inference.text.healing_vocabulary import AllowedIds
-from inference.text.lru import LRUCache
-from inference.text.segments import choose_rule, is_one_segment, split_segments
-from inference.text.token_bytes import SPACE_MARK, TextStream, bytes_of_piece, bytes_of_token
-from inference.text.token_ids import BYTES_PER_ID, TokenIds, packed
+from inference.text.token_boundaries import AllowedIds, Bridges, settled_by_pieces
+from inference.text.token_ids import (
+    BYTES_PER_ID,
+    SPACE_MARK,
+    TextStream,
+    TokenIds,
+    bytes_of_piece,
+    bytes_of_token,
+    packed,
+)
 from protocol.errors import BadModel
+
+Key = TypeVar("Key")
+Value = TypeVar("Value")
+
+
+class LRUCache(Generic[Key, Value]):
+    """A cache whose entries carry their size in bytes; an entry larger than the budget is not kept."""
+
+    def __init__(self, max_entries: int, max_bytes: int) -> None:
+        self._max_entries = max_entries
+        self._max_bytes = max_bytes
+        self._entries: OrderedDict[Key, tuple[Value, int]] = OrderedDict()
+        self.used_bytes = 0
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __iter__(self) -> Iterator[Key]:
+        """The keys, the least recently used first."""
+        return iter(self._entries)
+
+    def get(self, key: Key) -> Value | None:
+        """The value, which becomes the most recently used; None if missing."""
+        entry = self._entries.get(key)
+        if entry is None:
+            return None
+        self._entries.move_to_end(key)
+        return entry[0]
+
+    def remove(self, key: Key) -> None:
+        if key in self._entries:
+            self.used_bytes -= self._entries.pop(key)[1]
+
+    def put(self, key: Key, value: Value, size_bytes: int) -> None:
+        """Keep `value`, and evict the oldest entries that no longer fit."""
+        self.remove(key)
+        if size_bytes > self._max_bytes:
+            return
+        self._entries[key] = (value, size_bytes)
+        self.used_bytes += size_bytes
+        while len(self._entries) > self._max_entries or self.used_bytes > self._max_bytes:
+            _, (_, freed) = self._entries.popitem(last=False)
+            self.used_bytes -= freed
+
+
+MAX_SEGMENT_CHARS = 4096  # a longer segment (a minified line) is cut at this length, even within a piece
+
+CutRule = Callable[[str], Iterator[int]]
+
+_NEWLINE_BEFORE_LINE = re.compile(r"[\r\n](?=[^\r\n])")
+_NEWLINE_BEFORE_TEXT = re.compile(r"[\r\n](?=[^\S\r\n]*\S)")
+_SPACE_FROM_NEWLINE = re.compile(r"[\r\n][^\S\x1c-\x1f]*")  # in tokenizers \s excludes U+001C-1F
+
+
+def before_lines(text: str) -> Iterator[int]:
+    """Before each line that follows a newline: for pre-tokenizers that keep every newline apart (DeepSeek-Coder)."""
+    return (match.end() for match in _NEWLINE_BEFORE_LINE.finditer(text))
+
+
+def before_nonblank_lines(text: str) -> Iterator[int]:
+    r"""Before each line that is not blank: for the pattern `\s*[\r\n]+` (Qwen2, Llama 3, GPT-4 and their like)."""
+    return (match.end() for match in _NEWLINE_BEFORE_TEXT.finditer(text))
+
+
+def within_indentation(text: str) -> Iterator[int]:
+    r"""Before the last white space of a run with a newline: for the pattern `\s+(?!\S)|\s+` behind split digits.
+
+    That last character joins the following word, or forms a piece (StarCoder2, SmolLM). Before a digit it stays with
+    the run, and the cut is before the digit.
+    """
+    for end in _ends_of_space(text):
+        digit_follows = unicodedata.category(text[end]).startswith("N")
+        cut = end if digit_follows else end - 1
+        if cut > 0:
+            yield cut
+
+
+def within_all_indentation(text: str) -> Iterator[int]:
+    """As `within_indentation`, before digits too: for the same pattern alone (GPT-2, Mellum)."""
+    return (end - 1 for end in _ends_of_space(text) if end > 1)
+
+
+def _ends_of_space(text: str) -> Iterator[int]:
+    """Where text follows white space with a newline.
+
+    A lookahead for that text would try a run at the end of `text` from each of its characters.
+    """
+    ends = (match.end() for match in _SPACE_FROM_NEWLINE.finditer(text))
+    return (end for end in ends if end < len(text))
+
+
+RULES: tuple[CutRule, ...] = (before_lines, before_nonblank_lines, within_indentation, within_all_indentation)
+
+PROBES = (
+    "def f(x):\n    return x\n\n\nclass A:\n\tb = 1\n\t\tc\n",
+    "a\n\n   \n  b\n \n\n\tc\r\n\r\n  d\r\n e;\n}\n;\n\n",
+    "x = [\n    1,\n  22,\n3\n]\n\n  4\n\n5  \n\n  'it''s'\n'll\n",
+    '  \n   é\n\n    中文\n  \t\n\t(a)\n\n\n  """\n',
+)
+
+
+def choose_rule(pre_tokens: Callable[[str], list[str]]) -> CutRule:
+    """The first rule whose segments, concatenated, have the pieces of the whole text.
+
+    A pre-tokenizer that satisfies none gets `before_nonblank_lines`: its segments then define the tokenization, the
+    same in every prompt, instead of only speeding it up.
+    """
+    for rule in RULES:
+        if all(_agrees(rule, pre_tokens, probe) for probe in PROBES):
+            return rule
+    return before_nonblank_lines
+
+
+def _agrees(rule: CutRule, pre_tokens: Callable[[str], list[str]], text: str) -> bool:
+    in_blocks = [piece for block in split_segments(text, rule) for piece in pre_tokens(block)]
+    return in_blocks == pre_tokens(text)
+
+
+def is_one_segment(text: str) -> bool:
+    """Whether no rule cuts `text`, since each cuts behind a newline."""
+    return "\n" not in text and "\r" not in text and len(text) <= MAX_SEGMENT_CHARS
+
+
+def split_segments(text: str, rule: CutRule) -> Iterator[str]:
+    """The segments of `text`, complete and in order; none is longer than MAX_SEGMENT_CHARS."""
+    start = 0
+    for cut in chain(rule(text), (len(text),)):
+        while cut - start > MAX_SEGMENT_CHARS:
+            yield text[start : start + MAX_SEGMENT_CHARS]
+            start += MAX_SEGMENT_CHARS
+        if cut > start:
+            yield text[start:cut]
+            start = cut
+
 
 MAX_CACHED_BLOCKS = 65_536
 MAX_CACHED_BYTES = 32 * 2**20
@@ -76,7 +223,7 @@ class TextTokenizer:
     def encode(self, fragment: str) -> TokenIds:
         """The tokens of a fragment: those of its blocks, one after another.
 
-        Blocks are cut where that changes no token (`inference.text.segments`), except that lines of more than
+        Blocks are cut where that changes no token (`inference.text.tokenization`), except that lines of more than
         MAX_SEGMENT_CHARS are cut regardless. A lone surrogate counts as U+FFFD.
         """
         return self._remembered(self._fragments, fragment, self._encode_segments)

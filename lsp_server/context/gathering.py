@@ -10,18 +10,13 @@ from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
-from lsp_server.context.cutting import CutSnippet
-from lsp_server.context.neighbours import NeighbourTexts, neighbours_of
-from lsp_server.context.proposals import FileText, Place, Source, TextProposal
+from lsp_server.context.document_sources import DocumentVisits, RecentEdits, SimilarChunks
+from lsp_server.context.index_sources import Definitions, NeighbourTexts, Usages, neighbours_of
+from lsp_server.context.proposals import CutSnippet, FileText, PromptPlace, Source, TextProposal
 from lsp_server.context.ring import ContextRing
-from lsp_server.context.sources.definitions import Definitions
-from lsp_server.context.sources.recent_edits import RecentEdits
-from lsp_server.context.sources.similar import SimilarChunks
-from lsp_server.context.sources.usages import Usages
-from lsp_server.context.sources.visits import DocumentVisits
-from lsp_server.editing.documents import Document, Position
-from lsp_server.editing.languages import related
-from lsp_server.exclusion.verdicts import Verdicts
+from lsp_server.documents.documents import Document, Position
+from lsp_server.documents.languages import related
+from lsp_server.exclusion.exclusion import Verdicts
 from protocol.settings import ContextSource
 
 logger = logging.getLogger(__name__)
@@ -32,10 +27,10 @@ _MAX_OPEN_TEXTS = 20
 _MAX_LINES = 2_000  # of another open document, around its last visit
 
 
-def place_of(document: Document, cursor: Position, ring: ContextRing) -> Place:
+def place_of(document: Document, cursor: Position, ring: ContextRing) -> PromptPlace:
     """A snapshot of what sources may read for a prompt at the cursor."""
     lines, (line, column) = document.lines, cursor
-    return Place(
+    return PromptPlace(
         uri=document.uri,
         language_id=document.language_id,
         head=tuple(lines[:_HEAD_LINES]),
@@ -110,7 +105,11 @@ class Gathering:
         self._ring.gathered(document.uri, proposals, gone)
 
     def _propose(
-        self, place: Place, beside: Sequence[str], enabled: Collection[ContextSource], snippets: Sequence[CutSnippet]
+        self,
+        place: PromptPlace,
+        beside: Sequence[str],
+        enabled: Collection[ContextSource],
+        snippets: Sequence[CutSnippet],
     ) -> tuple[list[TextProposal], frozenset[CutSnippet]]:
         place = replace(place, neighbours=tuple(self._texts.read(beside)))
         proposals = [each for name in self._sources if name in enabled for each in self._sources[name].propose(place)]

@@ -10,12 +10,10 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from lsp_server.context.cutting import CutSnippet, find_again
-from lsp_server.context.proposals import STABLE_FIRST, EditedText, Proposal, TextProposal
-from lsp_server.context.sources import visits
-from lsp_server.context.sources.recent_edits import Baselines
-from lsp_server.context.sources.visits import DocumentVisits
-from lsp_server.editing.documents import Document, LineChange
+from lsp_server.context import document_sources
+from lsp_server.context.document_sources import Baselines, DocumentVisits
+from lsp_server.context.proposals import STABLE_FIRST, CutSnippet, EditedText, Proposal, TextProposal, find_again
+from lsp_server.documents.documents import Document, LineChange
 from protocol.messages import Snippet
 from protocol.settings import ContextSource
 
@@ -161,7 +159,7 @@ class ContextRing:
 
     def _proposals(self, uri: str, language_id: str, sources: Collection[ContextSource]) -> Sequence[Proposal]:
         """What the sources propose, best first."""
-        every: list[Proposal] = [*visits.propose(self._documents.values(), uri, language_id)]
+        every: list[Proposal] = [*document_sources.propose(self._documents.values(), uri, language_id)]
         every += self._gathered.get(uri, ())
         return sorted((each for each in every if each.origin in sources), key=lambda each: -each.rank)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from pathlib import PurePosixPath
 
-from lsp_server.exclusion.ignore_rules import Rules
+from lsp_server.exclusion.ignore_rules import IgnoreRules
 
 # A pattern without a slash matches only a file's name, so that a project in a folder called credentials-service is
 # not excluded; `**/folder/**` matches the files of a folder.
@@ -178,8 +178,8 @@ _CODE_SUFFIXES = """
 _PROSE_SUFFIXES = ".adoc .asc .ipynb .markdown .md .mdx .org .rst .tex"
 
 _CODE_OR_PROSE = frozenset(f"{_CODE_SUFFIXES} {_PROSE_SUFFIXES}".split())
-_ANY = Rules(_PATTERNS.splitlines(), ignore_case=True)
-_DATA = Rules(_DATA_PATTERNS.splitlines(), ignore_case=True)
+_ANY = IgnoreRules(_PATTERNS.splitlines(), ignore_case=True)
+_DATA = IgnoreRules(_DATA_PATTERNS.splitlines(), ignore_case=True)
 LIST_VERSION = hashlib.blake2b(
     f"{_PATTERNS}{_DATA_PATTERNS}{_CODE_SUFFIXES}{_PROSE_SUFFIXES}".encode(), digest_size=4
 ).digest()

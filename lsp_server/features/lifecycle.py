@@ -7,7 +7,7 @@ from typing import Any
 from lsprotocol import types
 from pygls.capabilities import get_capability
 
-from lsp_server.editing.positions import PositionCodec, PositionEncoding
+from lsp_server.documents.positions import PositionCodec, PositionEncoding
 from lsp_server.features.suggestions import completion
 from lsp_server.server import MidfillServer
 from protocol.errors import BadSettings

@@ -16,13 +16,13 @@ from lsp_server.custom_messages import (
     PartlyAcceptedParams,
     ShownParams,
 )
-from lsp_server.editing.documents import Document, Position
-from lsp_server.editing.positions import PositionCodec, PositionEncoding
+from lsp_server.documents.documents import Document, Position
+from lsp_server.documents.positions import PositionCodec, PositionEncoding
+from lsp_server.editor_protocol import refusing_bad_input
 from lsp_server.features.text_documents import client_position, place_of
 from lsp_server.filters.cursor_context import Insertion
-from lsp_server.mistakes import refusing_bad_input
 from lsp_server.server import MidfillServer
-from lsp_server.suggesting.open_document import OpenDocument
+from lsp_server.suggesting.open_documents import OpenDocument
 from lsp_server.suggesting.queries import Query, Selected
 from protocol.errors import BadInput
 

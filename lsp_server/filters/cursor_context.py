@@ -10,10 +10,9 @@ from functools import cached_property
 from itertools import accumulate
 from typing import Literal
 
-from lsp_server.editing.brackets import CLOSER_OF
-from lsp_server.editing.documents import Document, Position, line_length
-from lsp_server.editing.indentation import tab_width
-from lsp_server.editing.languages import Language, language
+from lsp_server.documents.documents import Document, Position, line_length
+from lsp_server.documents.languages import Language, language, tab_width
+from lsp_server.documents.lexing import CLOSER_OF
 
 LONGEST_LINE = 10_000  # code points; the server suggests nothing in a longer line, and reads none
 _WINDOW_LINES = 100  # above the cursor's line, and as many below

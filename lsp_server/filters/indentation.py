@@ -6,7 +6,7 @@ import re
 import tokenize
 from io import StringIO
 
-from lsp_server.editing.indentation import BODY_OPENERS, indent_unit, leading_space
+from lsp_server.documents.languages import BODY_OPENERS, indent_unit, leading_space
 from lsp_server.filters.cursor_context import CursorContext, Insertion
 
 _COMMENTS = ("#", "//", "/*", "--", ";")

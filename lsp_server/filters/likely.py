@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from lsp_server.filters.cut_texts import is_within_token
+from lsp_server.filters.ends import is_within_token
 from protocol.messages import Alternative, Completion, TokenLogprob
 
 SHORT = 5

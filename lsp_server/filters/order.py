@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from lsp_server.filters.block import end_with_block
-from lsp_server.filters.closers import close_hidden, drop_surplus_closers, leave_closers
 from lsp_server.filters.cursor_context import CursorContext, Insertion
-from lsp_server.filters.cut_texts import end_loop, end_with_whole_statement
+from lsp_server.filters.ends import end_loop, end_with_block, end_with_whole_statement
 from lsp_server.filters.indentation import (
     drop_doubled_space,
     drop_trailing_space,
@@ -16,7 +14,13 @@ from lsp_server.filters.indentation import (
     use_document_steps,
     use_line_ends,
 )
-from lsp_server.filters.overlaps import cut_at_next_lines, drop_rest_of_line
+from lsp_server.filters.repeats import (
+    close_hidden,
+    cut_at_next_lines,
+    drop_rest_of_line,
+    drop_surplus_closers,
+    leave_closers,
+)
 
 Filter = Callable[[Insertion, CursorContext], Insertion]
 

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from lsp_server.context.ring import Context
-from lsp_server.editing.documents import Document, LineChange, Position
-from lsp_server.prompts.anchors import Anchor, Fit, find, lay
-from lsp_server.prompts.windows import StickyEdges, WindowBudget, suffix_stop
+from lsp_server.documents.documents import Document, LineChange, Position
+from lsp_server.prompts.anchors import Anchor, Fit, StickyEdges, WindowBudget, find, lay, suffix_stop
 from protocol.messages import Prompt
 from protocol.settings import ContextSource, Strategy
 

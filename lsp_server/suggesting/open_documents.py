@@ -1,20 +1,200 @@
-"""The client's open documents and notebooks, and the changes of their texts."""
+"""The client's open documents and notebooks: their mirrors, cursors and suggestions, and the state that they share."""
 
 from __future__ import annotations
 
 import logging
+import math
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from lsp_server.editing.documents import Document, Edit, LineChange, Position, Replacement
-from lsp_server.editing.hunks import trimmed
-from lsp_server.editing.notebooks import Cells
-from lsp_server.editing.positions import ClientPosition, PositionCodec, PositionEncoding
-from lsp_server.prompts.surroundings import Surroundings
-from lsp_server.suggesting.open_document import OpenDocument
+from lsp_server.context.gathering import Gathering
+from lsp_server.context.index.database import index_file
+from lsp_server.context.ring import ContextRing
+from lsp_server.documents.documents import (
+    Cells,
+    Document,
+    Edit,
+    LineChange,
+    Position,
+    Replacement,
+    follow_cursor,
+    trimmed,
+)
+from lsp_server.documents.lexing import Literals
+from lsp_server.documents.positions import ClientPosition, PositionCodec, PositionEncoding, shown_path, split_uri
+from lsp_server.exclusion.exclusion import Exclusion, Verdicts, is_usable
+from lsp_server.exclusion.ignore_files import Verdict
+from lsp_server.filters.cursor_context import Insertion
+from lsp_server.prompts.anchors import WindowBudget
+from lsp_server.prompts.planner import Plan, PromptPlanner
+from lsp_server.suggesting.latest import Latest
+from lsp_server.suggesting.queries import Suggestion, follow
+from lsp_server.suggesting.reasons import Reason, Switch
 from protocol.errors import BadInput
-from protocol.settings import Settings
+from protocol.messages import Completion, CompletionRequest
+from protocol.settings import ContextSource, Settings
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """The exclusion verdicts for some workspace folders, and the ring of lines viewed and edited in them."""
+
+    verdicts: Verdicts
+    ring: ContextRing
+    gathering: Gathering
+    folders: tuple[Path, ...] = ()
+
+    @classmethod
+    def of_folders(cls, folders: Sequence[str], now: Callable[[], float] = time.monotonic) -> Surroundings:
+        """The surroundings of these folders' URIs, with nothing viewed yet."""
+        verdicts = Verdicts(Exclusion(folders, now), now)
+        ring = ContextRing(verdicts.is_excluded, lambda uri: shown_path(uri, folders))
+        paths = tuple(Path(path) for path in (split_uri(uri).path for uri in folders) if is_usable(path))
+        return cls(verdicts, ring, Gathering(ring, verdicts, {path: index_file(path) for path in paths}), paths)
+
+    def planner(self, document: Document, settings: Settings) -> PromptPlanner:
+        """The planner of a document's prompts, with snippets of other documents if the settings enable them."""
+        budget = WindowBudget(settings.prefix_tokens, settings.suffix_tokens)
+        sources = enabled_sources(settings)
+        if not sources:
+            return PromptPlanner(document, budget, settings.strategy)
+        return PromptPlanner(
+            document,
+            budget,
+            settings.strategy,
+            context=lambda budget, adds: self.ring.context_for(
+                document.uri,
+                document.language_id,
+                int(settings.other_files_tokens * budget.chars_per_token),
+                sources,
+                adds=adds,
+            ),
+            is_excluded=self.verdicts.is_excluded,
+        )
+
+    async def gather(self, document: Document, cursor: Position, settings: Settings) -> None:
+        """Let the sources prepare proposals for a prompt at the cursor; call it where no user waits."""
+        await self.gathering.gather(document, cursor, enabled_sources(settings))
+
+
+def enabled_sources(settings: Settings) -> tuple[ContextSource, ...]:
+    """The sources that the settings enable; none if text of other files is off."""
+    return settings.context_sources if settings.other_files else ()
+
+
+@dataclass(slots=True)
+class OpenDocument:
+    """One open document.
+
+    `edits` counts the applied edits, independent of the client's versions: an answer is outdated when the count has
+    grown. `inserted_chars` counts the characters that edits inserted since the core last answered for this document,
+    ahead work included. `cursor` follows the edits.
+    """
+
+    document: Document
+    planner: PromptPlanner
+    surroundings: Surroundings
+    latest: Latest[tuple[Insertion, ...]] = field(default_factory=Latest)
+    edits: int = 0
+    edited_at: float = -math.inf  # by time.monotonic()
+    inserted_chars: int = 0
+    cursor: Position = field(default=Position(0, 0))
+    suggestions: tuple[Suggestion, ...] = ()  # the last suggestion, and its alternatives
+    out_of_step: bool = False  # a change failed, or a line is too long: only the whole text recovers from that
+    last_exchange: tuple[CompletionRequest, Completion] | None = None  # with the core, for a suggestion
+    cells: Cells | None = None  # the cells of its language in its notebook, which share a planner
+    looked_at: bool = False  # the user has viewed it, rather than only opened it
+    requests: int = 0  # for suggestions, of which only the newest is answered
+    invoked: bool = False  # the user invoked the request that is under way
+    switch: Switch = ""  # what switches suggestions off in the client
+    outcome: Reason | None = None  # why the last request got no suggestion
+    told: Reason | None = None  # what the client knows
+    unanswered: tuple[int, Position] | None = None  # `edits` and cursor of a request that an obstacle left unanswered
+    literals: Literals = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.literals = Literals(self.document)
+
+    def apply(self, edit: Edit) -> tuple[Replacement, LineChange]:
+        """Edit the document, and drop state that this invalidates; returns what was replaced, and the lines.
+
+        A bad edit raises BadInput and changes nothing.
+        """
+        for position in (edit.start, edit.end):
+            self.document.check(position)
+        replacement = Replacement(edit, self.document.slice(edit.start, edit.end))
+        change = in_source = self.document.apply(edit)
+        if self.cells is not None:
+            self.cells.refresh()
+            in_source = self.cells.change(self.document, change)
+        self.planner.edited(in_source)
+        self.surroundings.ring.edited(self.source, in_source)
+        self.literals.edited(change.first)
+        self.cursor = self.document.nearest(follow_cursor(self.cursor, edit))
+        self.latest.supersede()
+        self.edits += 1
+        self.edited_at = time.monotonic()
+        self.inserted_chars += len(trimmed(replacement).edit.text)  # a client may send the whole text
+        self.suggestions = tuple(filter(None, (follow(suggestion, edit) for suggestion in self.suggestions)))
+        return replacement, change
+
+    @property
+    def session(self) -> str:
+        """The session of its prompts in the core: its URI, or for a cell one of its notebook's."""
+        return self.source.uri
+
+    @property
+    def source(self) -> Document:
+        """The document that prompts are cut from: itself, or for a cell all cells of its language."""
+        return self.cells.document if self.cells is not None else self.document
+
+    def plan(self, cursor: Position, *, ahead: bool = False) -> Plan:
+        """The prompt for a cursor, as `PromptPlanner.plan` makes it."""
+        self.document.check(cursor)
+        return self.planner.plan(self._in_source(cursor), ahead=ahead)
+
+    async def gather(self, cursor: Position, settings: Settings) -> None:
+        """Prepare the snippets of the next prompt, if the prompt at this cursor needs a new anchor."""
+        if self.needs_anchor(cursor):
+            await self.surroundings.gather(self.source, self._in_source(cursor), settings)
+
+    def needs_anchor(self, cursor: Position) -> bool:
+        """Whether the prompt for ahead work at this cursor needs a new anchor."""
+        return not self.planner.holds(self._in_source(cursor))
+
+    def _in_source(self, position: Position) -> Position:
+        return position if self.cells is None else self.cells.position(self.document, position)
+
+    def lose_step(self) -> None:
+        """Mark the mirror as out of step: a change of the client was lost."""
+        self.out_of_step = True
+        self.latest.supersede()
+
+    @property
+    def excluded(self) -> Verdict | None:
+        """Why its text may not enter its own prompts, by the last check of the disk; None if it may."""
+        return self.surroundings.verdicts.own(self.document.uri)
+
+    def look_at(self, cursor: Position) -> None:
+        """Record the cursor; a place reached without an edit counts as viewed.
+
+        The first view of a document also counts line 0 as viewed, since its imports are there.
+        """
+        self.cursor = cursor
+        if not self.looked_at:
+            self.surroundings.ring.visited(self.source, 0)
+            self.looked_at = True
+        if not self.inserted_chars:
+            self.surroundings.ring.visited(self.source, self._in_source(cursor).line)
+
+    def let_go(self) -> None:
+        """Forget the last suggestion of a newly excluded document, and its snippets in other documents' prompts."""
+        self.latest.supersede()
+        self.suggestions, self.last_exchange = (), None
+        self.surroundings.ring.closed(self.session)
+
 
 logger = logging.getLogger(__name__)
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from lsp_server.core.link import LinkStatus
-from lsp_server.exclusion.verdict import Verdict
+from lsp_server.core_client.link import LinkStatus
+from lsp_server.exclusion.ignore_files import Verdict
 from protocol.errors import MidfillError
 from protocol.settings import SuggestIn
 

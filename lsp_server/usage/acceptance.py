@@ -1,21 +1,316 @@
-"""Counts the outcome of shown suggestions, from what clients report and from the edits of their documents."""
+"""The acceptance of shown suggestions: what of each was typed, accepted and kept, from reports and edits."""
 
 from __future__ import annotations
 
+import asyncio
 import itertools
-from collections.abc import Sequence
+import re
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
-from lsp_server.editing.documents import Position, Replacement
-from lsp_server.editing.hunks import trimmed
-from lsp_server.editing.spans import end_of
+from rapidfuzz.distance import LCSseq
+
+from lsp_server.documents.documents import (
+    Document,
+    Edit,
+    Position,
+    Replacement,
+    Span,
+    end_of,
+    follow_span,
+    hunks,
+    moved,
+    trimmed,
+)
+from lsp_server.documents.lexing import CLOSER_OF, QUOTES, is_auto_closed
 from lsp_server.filters.cursor_context import Insertion
-from lsp_server.suggesting.open_document import OpenDocument
-from lsp_server.usage.kept import KeptText
-from lsp_server.usage.keyboard import Keyboard
-from lsp_server.usage.recorder import Recorder
-from lsp_server.usage.shown import Shown
-from lsp_server.usage.statistics import Statistics, one_answer
+from lsp_server.suggesting.open_documents import OpenDocument
+from lsp_server.usage.statistics import Group, Recorder, Statistics, one_answer
+
+MOST_FOLLOWED = 200  # spans, over all documents
+_COMPARED_CHARACTERS = 2000
+_WORDS = re.compile(r"\w+|\s+|.")
+
+
+class Look(NamedTuple):
+    """When to look again at an accepted text, and how its length and the length of what is kept are counted."""
+
+    after_s: float
+    counts: Callable[[int, int], Statistics]
+
+
+LOOKS = (
+    Look(30.0, lambda watched, kept: Statistics(watched_30s=watched, kept_30s=kept)),
+    Look(600.0, lambda watched, kept: Statistics(watched_10min=watched, kept_10min=kept)),
+)
+
+
+@dataclass(slots=True, eq=False)
+class Followed:
+    """An accepted text, and where it is now."""
+
+    opened: OpenDocument
+    group: Group  # of its acceptance
+    text: str
+    span: Span
+    looks: list[Look]  # those to come
+    timer: asyncio.TimerHandle | None = None
+
+
+class KeptText:
+    """Counts each text once per look. If its document is closed earlier, what is there then counts."""
+
+    def __init__(self, count: Callable[[Group, Statistics], None], looks: Iterable[Look] = LOOKS) -> None:
+        self._count = count
+        self._looks = tuple(looks)
+        self._followed: dict[Followed, None] = {}  # the oldest first
+
+    def follow(self, opened: OpenDocument, group: Group, text: str, span: Span) -> Followed:
+        """Follow this text, which was just accepted and stands in this span."""
+        for oldest in [*self._followed][: max(len(self._followed) + 1 - MOST_FOLLOWED, 0)]:
+            self._settle(oldest)
+        followed = Followed(opened, group, text, span, list(self._looks))
+        self._followed[followed] = None
+        self._wait(followed, since_s=0.0)
+        return followed
+
+    def grow(self, followed: Followed, text: str, span: Span) -> bool:
+        """Take the text in `span` as the end of a followed one; False if that is not so, or too late."""
+        grows = (
+            followed in self._followed and followed.span.end == span.start and len(followed.looks) == len(self._looks)
+        )
+        if grows:
+            followed.text, followed.span = followed.text + text, Span(followed.span.start, span.end)
+        return grows
+
+    def edited(self, opened: OpenDocument, replacements: Iterable[Replacement]) -> None:
+        ours = [followed for followed in self._followed if followed.opened is opened]
+        for replacement in replacements if ours else ():
+            edit = replacement.edit
+            meets = (edit.start < each.span.end and each.span.start < edit.end for each in ours)
+            for part in hunks(replacement) if replacement.replaced and any(meets) else (edit,):
+                _move(ours, part)
+
+    def closed(self, uri: str) -> None:
+        """Count the texts of this document as they are now."""
+        for followed in [each for each in self._followed if each.opened.document.uri == uri]:
+            self._settle(followed)
+
+    def close(self) -> None:
+        """Count all texts as they are now."""
+        for followed in [*self._followed]:
+            self._settle(followed)
+
+    def _wait(self, followed: Followed, since_s: float) -> None:
+        if followed.looks:
+            pause = followed.looks[0].after_s - since_s
+            followed.timer = asyncio.get_running_loop().call_later(pause, self._look, followed)
+        else:
+            del self._followed[followed]
+
+    def _look(self, followed: Followed) -> None:
+        look = followed.looks.pop(0)
+        self._count(followed.group, look.counts(*_lengths(followed)))
+        self._wait(followed, look.after_s)
+
+    def _settle(self, followed: Followed) -> None:
+        """Count what is there now for all looks to come."""
+        if followed.timer is not None:
+            followed.timer.cancel()
+        lengths = _lengths(followed)
+        for look in followed.looks:
+            self._count(followed.group, look.counts(*lengths))
+        del self._followed[followed]
+
+
+def _move(all_followed: Iterable[Followed], edit: Edit) -> None:
+    """Follow the edit; spans behind another line's edit, and spans before the edit, stay where they are."""
+    on_one_line = edit.start.line == edit.end.line and not re.search(r"[\r\n]", edit.text)
+    for followed in all_followed:
+        span = followed.span
+        if edit.start > span.end or (on_one_line and edit.end.line < span.start.line):
+            continue
+        followed.span = follow_span(span, edit)
+
+
+def _lengths(followed: Followed) -> tuple[int, int]:
+    """How many characters of the text are compared, and how many, by whole words in their order, are still there."""
+    text, span, document = followed.text[:_COMPARED_CHARACTERS], followed.span, followed.opened.document
+    reaches = span.start <= span.end <= document.end
+    there = document.slice(span.start, span.end)[: 2 * _COMPARED_CHARACTERS] if reaches else ""
+    words, words_now = _WORDS.findall(text), _WORDS.findall(there)
+    same = LCSseq.opcodes(words, words_now).as_matching_blocks()
+    return len(text), sum(len(word) for block in same for word in words[block.a : block.a + block.size])
+
+
+# A key inserts a character, a pair of brackets, or a line end and indentation; one change may hold some keys.
+_MOST_CHARACTERS = 8
+_MOST_SPACE = 200
+_WORD = re.compile(r"\w{1,80}(\(\)?)?")  # an entry of the completion popup
+_REPLACED = re.compile(r"\s*\w*\s*")  # by more than one character
+_DELETED_TEXTS = 64  # deleted texts, for undo and redo
+_LONGEST_REMEMBERED = 10_000
+
+
+class Keyboard:
+    """The keyboard as far as changes of documents show it. It keeps a few deleted texts in memory only."""
+
+    def __init__(self) -> None:
+        self._deleted: deque[tuple[str, Position, str]] = deque(maxlen=_DELETED_TEXTS)
+
+    def changed(self, uri: str, replacements: Sequence[Replacement]) -> Statistics:
+        """What was typed in this change of the document `uri`."""
+        parts = [trimmed(replacement) for replacement in replacements]
+        if len(parts) > 1 and not _is_a_row(parts):
+            alike = len({(part.edit.text, part.replaced) for part in parts}) == 1
+            parts = parts[:1] if alike else []  # several cursors, or a formatter, a refactoring
+        typed = [self._typed(uri, part) for part in parts]
+        return Statistics() if None in typed else Statistics(typed_characters=sum(filter(None, typed)))
+
+    def _typed(self, uri: str, part: Replacement) -> int | None:
+        """How many characters were typed; None if no key did this."""
+        start, text, replaced = part.edit.start, part.edit.text, part.replaced
+        if is_restored := (uri, start, text) in self._deleted:
+            self._deleted.remove((uri, start, text))
+        if replaced and len(replaced) <= _LONGEST_REMEMBERED:
+            self._deleted.append((uri, start, replaced))
+        if not text:
+            return 0 if len(replaced) <= _MOST_CHARACTERS else None
+        if is_restored:
+            return 0 if len(text) == 1 else None  # one character may be typed again; it counts once
+        word = text.strip()
+        is_short = len(word) <= _MOST_CHARACTERS or _WORD.fullmatch(word)
+        is_over_word = len(text) == 1 or _REPLACED.fullmatch(replaced)
+        return len(text) if is_short and is_over_word and len(text) - len(word) <= _MOST_SPACE else None
+
+
+def _is_a_row(parts: Sequence[Replacement]) -> bool:
+    """Whether each part goes on where the one before it ended, as keys do."""
+    ends = [end_of(part.edit.start, part.edit.text) for part in parts[:-1]]
+    return all(end in (part.edit.start, part.edit.end) for end, part in zip(ends, parts[1:], strict=True))
+
+
+@dataclass(slots=True, eq=False)
+class Shown:
+    """A suggestion and its rests. Offsets count the characters of its `texts`, which begin alike.
+
+    `counted` never goes back, so that what is deleted and typed again, or undone and redone, counts once.
+    """
+
+    opened: OpenDocument
+    group: Group
+    texts: tuple[str, ...]  # as it was first shown, with its alternatives
+    mark: Position | None  # the place in the document of the offset `marked`; None once its edits are no longer known
+    marked: int = 0
+    said: str = ""  # how it begins in the document
+    counted: int = 0  # the characters up to here are counted
+    accepted: int = 0  # of those, accepted; the others were typed
+    replaced: int = 0  # characters behind the cursor that its texts have too
+    has_outcome: bool = False
+    unplaced: tuple[int, str] | None = None  # accepted, not in the document yet: its offset, and the text up to its end
+    followed: Followed | None = None  # what was accepted last
+
+    @classmethod
+    def first(cls, opened: OpenDocument, group: Group, cursor: Position, texts: tuple[str, ...], taken: int) -> Shown:
+        """A suggestion that replaces the `taken` characters before the cursor."""
+        start = Position(cursor.line, cursor.column - taken)
+        said = opened.document.slice(start, cursor)
+        if not texts[0].startswith(said):
+            return cls(opened, group, texts, mark=None)
+        return cls(opened, group, texts, start, said=said, counted=len(said))
+
+    def resumed_by(self, cursor: Position, texts: Sequence[str]) -> int | None:
+        """Take an answer that continues this suggestion: the offset that it begins at; None if it does not."""
+        for text in self.texts:
+            offset = len(text) - len(texts[0])
+            is_next = offset == len(self.said) if self.mark else offset >= self.counted
+            if is_next and text.endswith(texts[0]):
+                self.said = text[:offset]
+                self.texts = tuple(self.said + rest for rest in texts)
+                self.mark, self.marked, self.counted = cursor, offset, max(self.counted, offset)
+                return offset
+        return None
+
+    def advance(self, replacement: Replacement) -> bool:
+        """Follow an edit; whether it inserted what is suggested."""
+        if self.mark is None:
+            return False
+        (edit, replaced) = trimmed(replacement)
+        place = end_of(self.mark, self.said[self.marked :])
+        said = self.said + edit.text
+        if edit.start == place and edit.text:
+            if not (text := self._beginning_with(said)) or (replaced and said != text):
+                self.mark = None
+                return False
+            self.said = said
+            return True
+        if edit.end == place and not edit.text and edit.start >= self.mark:
+            self.said = self.said[: len(self.said) - len(replaced)]
+        elif edit.end <= self.mark:
+            self.mark = moved(self.mark, edit)
+        elif edit.start < place:
+            self.mark = None
+        return False
+
+    def looks_accepted(self, replacement: Replacement) -> bool:
+        """Whether keys do not explain the insertion that just advanced it: a word, a line, or the rest at once."""
+        inserted = trimmed(replacement).edit.text
+        behind = self.text[len(self.said) :]
+        if len(inserted) < 2 or not inserted.strip() or _closes_itself(inserted):
+            return False
+        ends_word = not (_is_word(self.said[-1:]) and _is_word(behind[:1]))
+        return not behind or (ends_word and not replacement.replaced)
+
+    def accept(self, offset: int, text: str, replaced: int = 0) -> int:
+        """Count the text up to `offset` as accepted; returns how many of its characters are new."""
+        new = max(offset - replaced - self.counted, 0)
+        if offset > self.counted:
+            self.unplaced = (self.unplaced[0] if self.unplaced else self.counted, text[:offset])
+        self.counted = max(self.counted, offset)
+        self.accepted += new
+        return new
+
+    def take_placed(self) -> tuple[str, Span] | None:
+        """The accepted text that now stands in the document, with its place, once."""
+        if self.unplaced is None or self.mark is None or not self.said.startswith(self.unplaced[1]):
+            return None
+        (offset, text), self.unplaced = self.unplaced, None
+        offset = max(offset, self.marked)
+        start = end_of(self.mark, text[self.marked : offset])
+        return text[offset:], Span(start, end_of(start, text[offset:]))
+
+    def is_in(self, document: Document, start: Position, offset: int, text: str) -> bool:
+        """Whether the document has all of `text` behind `offset` at `start`; that place is then known again."""
+        span = Span(start, end_of(start, text[offset:]))
+        if span.end > document.end or document.slice(span.start, span.end) != text[offset:]:
+            return False
+        self.mark, self.marked, self.said = start, offset, text
+        return True
+
+    @property
+    def text(self) -> str:
+        """The first of its texts that begins as the document says."""
+        return self._beginning_with(self.said)
+
+    @property
+    def was_typed(self) -> bool:
+        """Whether more than half of it was typed by hand."""
+        return (self.counted - self.accepted) * 2 > len(self.texts[0])
+
+    def _beginning_with(self, said: str) -> str:
+        return next((text for text in self.texts if text.startswith(said)), "")
+
+
+def _closes_itself(text: str) -> bool:
+    """Whether one key inserts this: a bracket or a quote with its closer."""
+    return text[0] in {*CLOSER_OF, *QUOTES} and is_auto_closed(text[0], text[1:])
+
+
+def _is_word(character: str) -> bool:
+    return character.isalnum() or character == "_"
+
 
 _REMEMBERED = 32  # answers that may still be accepted, over all documents
 

@@ -1,13 +1,23 @@
-"""Counts of suggestions and typing, as a value, and the figures that follow from them."""
+"""Statistics of suggestions and typing: counts by day, model and language, their SQLite file, and their figures."""
 
 from __future__ import annotations
 
+import asyncio
+import logging
+import sqlite3
 from bisect import bisect_left
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, fields
+from datetime import date
 from itertools import accumulate
+from pathlib import Path
 from typing import NamedTuple
+
+import platformdirs
+
+from protocol.errors import BadInput
 
 # The upper bounds of the latency classes, in milliseconds; one more class is beyond the last.
 LATENCY_CLASSES_MS = (
@@ -122,3 +132,109 @@ COUNTS = (*_NAMES, *_ANSWERS)
 _NO_ANSWERS = Statistics().answers
 _ONE_ANSWER = tuple(Statistics(answers=tuple(int(index == place) for index in _CLASSES)) for place in _CLASSES)
 HEATS = {"hot": Statistics(hot=1), "warm": Statistics(warm=1), "cold": Statistics(cold=1)}  # of one request
+
+
+_LOCK_SECONDS = 0.2  # the shutdown waits for it
+_TABLE = """
+CREATE TABLE IF NOT EXISTS counts_by_day (
+  day TEXT, model TEXT, language TEXT, name TEXT, count INTEGER NOT NULL, PRIMARY KEY (day, model, language, name)
+) WITHOUT ROWID
+"""
+_ADD = """
+INSERT INTO counts_by_day VALUES (?, ?, ?, ?, ?)
+ON CONFLICT (day, model, language, name) DO UPDATE SET count = count + excluded.count
+"""
+
+
+def statistics_file() -> Path:
+    """The path of the user's statistics."""
+    return Path(platformdirs.user_state_dir("midfill", appauthor=False)) / "statistics.sqlite"
+
+
+def read_statistics(path: Path) -> dict[Group, Statistics]:
+    """The statistics, by day; none if there is no file; BadInput, naming the file, if it cannot be read."""
+    if not path.exists():
+        return {}
+    counts: dict[Group, dict[str, int]] = defaultdict(dict)
+    try:
+        with _opened(path) as database:
+            rows = database.execute("SELECT * FROM counts_by_day ORDER BY day")
+            for *group, name, count in rows:
+                counts[Group(*group)][name] = count
+    except sqlite3.Error as error:
+        raise BadInput(
+            f"{path} cannot be read as midfill's statistics ({error}): `midfill stats --reset` deletes it"
+        ) from error
+    return {group: Statistics.of(named) for group, named in counts.items()}
+
+
+def add_to_file(path: Path, more: Mapping[tuple[Group, str], int]) -> None:
+    """Add to the counts, by group and name; language servers of several windows may do so at the same time.
+
+    On failure it raises OSError or sqlite3.Error, and adds nothing.
+    """
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with _opened(path) as database:
+        database.executemany(_ADD, [(*group, name, count) for (group, name), count in more.items()])
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[sqlite3.Connection]:
+    """The database, in a transaction."""
+    with closing(sqlite3.connect(path, timeout=_LOCK_SECONDS)) as database, database:
+        database.execute(_TABLE)
+        yield database
+
+
+logger = logging.getLogger(__name__)
+
+_SAVE_SECONDS = 10.0
+
+
+class Recorder:
+    """Counts while it is `enabled`. A failed write keeps its counts, and is tried again with the next one."""
+
+    def __init__(self, path: Path, model: Callable[[], str], save_s: float = _SAVE_SECONDS) -> None:
+        self.enabled = True
+        self._path = path
+        self._model = model
+        self._save_s = save_s
+        self._unsaved: Counter[tuple[Group, str]] = Counter()
+        self._saving: asyncio.Task[None] | None = None
+
+    def group(self, language: str) -> Group:
+        """What is counted now in a document of this language belongs to this group."""
+        return Group(date.today().isoformat(), self._model(), language)
+
+    def count(self, group: Group, more: Statistics) -> None:
+        """Add statistics to be saved later."""
+        if not self.enabled:
+            return
+        for name, count in more.counts:
+            self._unsaved[group, name] += count
+        if self._saving is None or self._saving.done():
+            self._saving = asyncio.create_task(self._save_later())
+
+    def close(self) -> None:
+        """Write the unsaved counts, and end. A write under way is finished by its thread before the process ends."""
+        if self._saving is not None:
+            self._saving.cancel()
+        self._unsaved = self._rest_of(self._take())
+
+    async def _save_later(self) -> None:
+        await asyncio.sleep(self._save_s)
+        self._unsaved.update(await asyncio.to_thread(self._rest_of, self._take()))
+
+    def _take(self) -> Counter[tuple[Group, str]]:
+        unsaved, self._unsaved = self._unsaved, Counter()
+        return unsaved
+
+    def _rest_of(self, more: Counter[tuple[Group, str]]) -> Counter[tuple[Group, str]]:
+        """Write these counts; returns those that could not be written."""
+        if more:
+            try:
+                add_to_file(self._path, more)
+            except (OSError, sqlite3.Error) as error:
+                logger.warning("cannot save the statistics: %s", error)
+                return more
+        return Counter()

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 import typer
 from rich.console import Console
 
-from midfill.output_files import check_writable
+from midfill.options import check_writable
 from protocol.settings import Settings
 
 _INTERRUPTED = 130

@@ -1,19 +1,34 @@
-"""Types a recorded session at a typist's pace, accepting what is suggested of it, and reports each keystroke."""
+"""The player of the demo's recording: each keystroke with its cost, the costs of other layouts, and the figures of a
+run.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import statistics
 import time
-from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Literal
 
-from lsp_server.editing.documents import Document, Edit, Position, split_lines
-from lsp_server.editing.spans import end_of
+from rich.console import RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from inference.loading.engine import load_dry_engine
+from inference.loading.options import engine_options
+from lsp_server.documents.documents import Document, Edit, Position, end_of, split_lines
+from lsp_server.suggesting.editing_session import EditingSession
+from lsp_server.suggesting.queries import Query
+from lsp_server.suggesting.requests import PromptCost
+from midfill.headless.engine_core import EngineCore
 from midfill.headless.lsp_process import LanguageServerFailed
-from midfill.headless.lsp_values import Suggestion, UsageReport
-from midfill.replay.targets import SessionTarget
+from midfill.headless.lsp_session import ShownSuggestion, UsageReport
+from midfill.replay.player import SessionTarget
+from midfill.replay.results import percentile
 from midfill.replay.trace import Step
+from protocol.messages import Heat
+from protocol.settings import Settings, Strategy
 
 Kind = Literal["key", "jump", "accept", "undo"]
 
@@ -37,7 +52,7 @@ class Keystroke:
     label: str
     kind: Kind
     step: Step  # its edits, with the cursor and the text after them
-    suggestion: Suggestion | None
+    suggestion: ShownSuggestion | None
     milliseconds: float  # time to suggestion; 0 for a jump
     cost: UsageReport | None
 
@@ -63,7 +78,7 @@ async def play(
     """
     typed, agreed, index = 0, 0, 0
     cursor = Position(0, 0)
-    shown: Suggestion | None = None
+    shown: ShownSuggestion | None = None
     while index < len(steps):
         step = steps[index]
         todo: list[tuple[str, Kind, Step]] = []
@@ -105,7 +120,7 @@ async def _press(target: SessionTarget, label: str, kind: Kind, step: Step) -> K
     return Keystroke(label, kind, step, suggestion, answer.milliseconds, answer.cost)
 
 
-def _steps_said(steps: Sequence[Step], index: int, text: str, shown: Suggestion | None) -> int:
+def _steps_said(steps: Sequence[Step], index: int, text: str, shown: ShownSuggestion | None) -> int:
     """How many steps from `index` on write exactly the suggestion; 0 if they write or delete something else."""
     if shown is None or len(shown.text) < _WORTH_ACCEPTING:
         return 0
@@ -118,7 +133,7 @@ def _steps_said(steps: Sequence[Step], index: int, text: str, shown: Suggestion 
     return 0
 
 
-def _accepting(text: str, shown: Suggestion) -> Step:
+def _accepting(text: str, shown: ShownSuggestion) -> Step:
     """The step that accepts a suggestion for this text."""
     edit = Edit(shown.start, shown.end, shown.text)
     document = Document.from_text("", "", 0, text)
@@ -126,7 +141,7 @@ def _accepting(text: str, shown: Suggestion) -> Step:
     return Step(None, (edit,), end_of(shown.start, shown.text), document.text)
 
 
-def _between(text: str, shown: Suggestion) -> str:
+def _between(text: str, shown: ShownSuggestion) -> str:
     return Document.from_text("", "", 0, text).slice(shown.start, shown.end)
 
 
@@ -147,3 +162,107 @@ def _label(step: Step) -> str:
     if len(step.edits) > 1:
         return f"{text} auto-closed"
     return text if text.strip() else "space" if len(text) == 1 else "Tab"
+
+
+async def mean_recomputed(
+    strategy: Strategy, settings: Settings, language: str, text: str, keystrokes: Sequence[Keystroke]
+) -> float:
+    """The mean of recomputed tokens per request if prompts had the layout `strategy`.
+
+    Windows, tokenizer and the longest common prefix with resident tokens are real; only the model is missing. The
+    requests are those that the core computed, and jumps are prepared ahead of the next key, as in the run.
+    """
+    engine = load_dry_engine(engine_options(settings))
+    costs: list[PromptCost] = []
+    always = replace(settings, strategy=strategy, prepare_ahead="always")
+    session = EditingSession(EngineCore(engine), always, "demo", costs.append)
+    opened = session.open("file:///demo", language, 1, text)
+    for key in keystrokes:
+        for edit in key.step.edits:
+            opened.apply(edit)
+        if key.kind == "jump":
+            session.look_ahead(opened, key.cursor)
+            while opened.latest.busy:
+                await asyncio.sleep(0)
+        elif key.cost is not None and key.cost.source == "core":
+            await session.suggest(opened, Query(key.cursor))
+    session.close(opened.document.uri)
+    engine.close()
+    recomputed = [cost.usage.recomputed_tokens for cost in costs if not cost.ahead]
+    return sum(recomputed) / max(1, len(recomputed))
+
+
+# Calm where little was computed, warmer the more it was.
+HEAT_STYLES: dict[Heat, str] = {"hot": "bold green", "warm": "bold yellow", "cold": "bold red"}
+
+
+@dataclass(frozen=True, slots=True)
+class DemoSummary:
+    """The figures of one run. A request is a keystroke that was answered; ahead work is counted separately."""
+
+    requests: int
+    hot: int
+    accepted: int
+    undone: int
+    computed: int  # requests that the core computed; the last suggestion answered the others
+    prompt_tokens: int  # of all computed requests together
+    recomputed_tokens: int
+    ahead_tokens: int
+    median_ms: float
+    p95_ms: float
+
+    @property
+    def hot_share(self) -> float:
+        return self.hot / self.requests if self.requests else 0.0
+
+    @property
+    def mean_recomputed(self) -> float:
+        return self.recomputed_tokens / self.computed if self.computed else 0.0
+
+
+def summarize(keystrokes: Sequence[Keystroke]) -> DemoSummary:
+    """The summary of a run, or of its beginning."""
+    answered = [key for key in keystrokes if key.cost is not None and not key.cost.ahead]
+    costs = [key.cost for key in answered if key.cost is not None]
+    computed = [cost.usage for cost in costs if cost.source == "core"]
+    times = [key.milliseconds for key in answered]
+    return DemoSummary(
+        requests=len(answered),
+        hot=sum(cost.heat == "hot" for cost in costs),
+        accepted=sum(key.kind == "accept" for key in keystrokes),
+        undone=sum(key.kind == "undo" for key in keystrokes),
+        computed=len(computed),
+        prompt_tokens=sum(usage.prompt_tokens for usage in computed),
+        recomputed_tokens=sum(usage.recomputed_tokens for usage in computed),
+        ahead_tokens=sum(key.cost.usage.recomputed_tokens for key in keystrokes if key.cost and key.cost.ahead),
+        median_ms=statistics.median(times) if times else 0.0,
+        p95_ms=percentile(times, 0.95),
+    )
+
+
+def report(summary: DemoSummary, other_layouts: Mapping[Strategy, float], model: str, device: str) -> RenderableType:
+    """The cost of the run, next to that of the same keys under other prompt layouts."""
+    table = Table(
+        title=f"model {model}, device {device}", title_justify="left", title_style="bold", box=None, show_header=False
+    )
+    table.add_column(no_wrap=True)
+    table.add_column(justify="right", no_wrap=True)
+    table.add_column(style="bright_black")
+    typed = summary.requests - summary.computed
+    reused = 1 - summary.recomputed_tokens / max(1, summary.prompt_tokens)
+    hot = Text(f"{summary.hot_share:.1%}", style=HEAT_STYLES["hot"])
+    table.add_row("keystrokes answered", str(summary.requests), f"{typed} typed as suggested")
+    table.add_row("suggestions accepted", str(summary.accepted), f"{summary.undone} undone")
+    table.add_row("hot", hot, "recomputed only the typed tokens")
+    table.add_row("time to suggestion, median", f"{summary.median_ms:.0f} ms", f"p95 {summary.p95_ms:.0f} ms")
+    table.add_row("prompt tokens that were resident", f"{reused:.2%}", f"of {summary.prompt_tokens:,}")
+    table.add_row("computed ahead at cursor jumps", f"{summary.ahead_tokens:,} tokens", "before the next key")
+    table.add_row(
+        "recomputed per request to the core",
+        f"{summary.mean_recomputed:.1f} tokens",
+        "with EFIM (measured)",
+        style="bold",
+    )
+    for strategy, mean in other_layouts.items():
+        table.add_row("", f"{mean:.1f} tokens", f"with {strategy.upper()} (counted)")
+    return table

@@ -19,7 +19,7 @@ from protocol.installation import ENGINE, missing
 from protocol.settings import Settings
 
 if TYPE_CHECKING:
-    from inference.loading.gpus import Gpu
+    from inference.loading.options import Gpu
     from midfill.doctor.findings import Section
 
 
@@ -50,8 +50,8 @@ def doctor_command(
 
 async def examine(settings: Settings, refused: Sequence[BadSettings] = (), file: Path | None = None) -> list[Section]:
     """All findings; `refused` holds bad environment variables. Takes about a second, and does not import torch."""
-    from inference.loading.gpus import find_gpus
-    from midfill.doctor.core import cores, suggestions
+    from inference.loading.options import find_gpus
+    from midfill.doctor.checks import cores, suggestions
     from midfill.doctor.findings import folders, hardware, installed, settings_in_force
 
     gpus = find_gpus()
@@ -68,7 +68,7 @@ async def examine(settings: Settings, refused: Sequence[BadSettings] = (), file:
 
 async def _engine(settings: Settings, gpus: tuple[Gpu, ...]) -> Sequence[Section]:
     """The configured engine or model, and the models on this machine."""
-    from midfill.doctor.engine import engine
+    from midfill.doctor.checks import engine
     from midfill.doctor.models import model, models
 
     return await engine(settings) or model(settings, gpus), models(settings, gpus)

@@ -14,15 +14,15 @@ from typing import Any
 
 import psutil
 
-from inference.backends.cpu.threads import usable_threads
-from inference.loading.gpus import Gpu
-from lsp_server.usage.database import statistics_file
+from inference.backends.cpu.library import usable_threads
+from inference.loading.options import Gpu
+from lsp_server.usage.statistics import statistics_file
 from protocol.errors import BadInput, BadSettings
 from protocol.installation import ENGINE, REMEDY, missing, version_of
+from protocol.messages import megabytes
 from protocol.rendezvous import cache_folder, runtime_folder
 from protocol.settings import SETTINGS, Settings, json_name, option_name, variable_name
 from protocol.settings_sources import read_environment
-from protocol.sizes import megabytes
 
 _SHOWN = ("midfill", "torch", "transformers", "tokenizers", "safetensors", "pygls", "lsprotocol", "websockets")
 _CPU_FEATURES = {

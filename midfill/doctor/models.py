@@ -5,16 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 
 from inference.checkpoints.checkpoint import Checkpoint, find_local_checkpoint
-from inference.loading.choices import Choice, choices, choose_device, measured
-from inference.loading.gpus import Gpu, find_llama_server
+from inference.loading.choices import ModelChoice, choices, choose_device, measured
 from inference.loading.memory_plan import MemoryPlan
-from inference.loading.options import engine_options
+from inference.loading.options import Gpu, engine_options, find_llama_server
 from inference.loading.placement import LoadPlan, plan_load
 from inference.loading.speed_record import recommended
 from midfill.doctor.findings import Section
 from protocol.errors import MidfillError
+from protocol.messages import megabytes
 from protocol.settings import BUNDLED_MODEL, Settings
-from protocol.sizes import megabytes
 
 
 def model(settings: Settings, gpus: tuple[Gpu, ...]) -> Section:
@@ -108,5 +107,5 @@ def models(settings: Settings, gpus: tuple[Gpu, ...]) -> Section:
     return Section("models on this machine", tuple(facts))
 
 
-def _line(choice: Choice) -> str:
+def _line(choice: ModelChoice) -> str:
     return "; ".join(filter(None, [choice.summary, choice.problem and f"cannot run: {choice.problem}"]))

@@ -1,4 +1,6 @@
-"""An editor's session without a screen: its open documents in a language server, and its requests for suggestions."""
+"""An editor's session without a screen: its open documents in a language server, and the suggestions and costs it
+receives.
+"""
 
 from __future__ import annotations
 
@@ -6,18 +8,75 @@ import asyncio
 import math
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 from lsprotocol import types
 
 from lsp_server.custom_messages import DID_MOVE_CURSOR, DOCUMENT_HASH, LAST_EXCHANGE, REASON, REFRESH, STATUS, USAGE
-from lsp_server.editing.documents import Document, Edit, Position
-from lsp_server.editing.positions import ClientPosition, PositionCodec, PositionEncoding
+from lsp_server.documents.documents import Document, Edit, Position
+from lsp_server.documents.positions import ClientPosition, PositionCodec, PositionEncoding
 from midfill.headless.lsp_process import Asked, LanguageServerFailed, LspProcess
-from midfill.headless.lsp_values import Answer, ServerStatus, Suggestion, UsageReport
-from protocol.messages import Completion, CompletionRequest
+from protocol.messages import Completion, CompletionRequest, Heat, Usage
 from protocol.wire import Complete, Completed, decode_client, decode_core
+
+
+@dataclass(frozen=True, slots=True)
+class ShownSuggestion:
+    """An item of an inline completion: `text` replaces [start, end)."""
+
+    text: str
+    start: Position
+    end: Position
+
+
+@dataclass(frozen=True, slots=True)
+class UsageReport:
+    """The cost of a prompt, as the server reports it (`midfill/usage`)."""
+
+    uri: str
+    version: int
+    position: ClientPosition  # of the prompt's cursor
+    ahead: bool  # whether it was ahead work
+    source: str
+    heat: Heat
+    usage: Usage
+    milliseconds: float  # from the request to the core to its answer
+
+    @classmethod
+    def from_json(cls, fields: Mapping[str, Any]) -> UsageReport:
+        """From the parameters of `midfill/usage`."""
+        return cls(
+            uri=fields["textDocument"]["uri"],
+            version=fields["version"],
+            position=ClientPosition(**fields["position"]),
+            ahead=fields["ahead"],
+            source=fields["source"],
+            heat=fields["heat"],
+            usage=Usage(**fields["usage"]),
+            milliseconds=fields["ms"],
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The answer to one request; `cost` is None if the server sent nothing to the core."""
+
+    suggestions: tuple[ShownSuggestion, ...]
+    milliseconds: float  # from the bytes of the request to those of the answer, at the pipes
+    cost: UsageReport | None
+
+
+class ServerStatus(msgspec.Struct, frozen=True):
+    """The server's status (`midfill/status`)."""
+
+    state: str
+    message: str
+    model: str
+    device: str
+    progress: float | None  # of loading, 0..1; None if unknown
+
 
 _CostKey = tuple[str, int, ClientPosition]  # the URI and version of a document, and a cursor in it
 
@@ -254,9 +313,11 @@ class PendingAnswer:
         cost = await self._session.take_cost(self._document.uri, self._version, self._position)
         return Answer(suggestions, self._request.milliseconds, cost)
 
-    def _suggestion(self, item: types.InlineCompletionItem) -> Suggestion:
+    def _suggestion(self, item: types.InlineCompletionItem) -> ShownSuggestion:
         text = item.insert_text if isinstance(item.insert_text, str) else item.insert_text.value
         if item.range is None:
-            return Suggestion(text, self._cursor, self._cursor)
+            return ShownSuggestion(text, self._cursor, self._cursor)
         start, end = item.range.start, item.range.end
-        return Suggestion(text, self._session.decode(self._document, start), self._session.decode(self._document, end))
+        return ShownSuggestion(
+            text, self._session.decode(self._document, start), self._session.decode(self._document, end)
+        )

@@ -25,10 +25,10 @@ def play_command(
 
     It serves the page on this machine alone until you end it with Ctrl+C. The core keeps running, as for an editor.
     """
-    from inference.server.admission.connections import Connections
-    from inference.server.pages.keys import PageKeys
-    from inference.server.process import bind, serve_app
-    from midfill.play.app import make_app
+    from inference.core.connections import Connections
+    from inference.core.pages import PageKeys
+    from inference.core.process import bind, serve_app
+    from midfill.play.session import make_app
 
     keys, connections = PageKeys(), Connections(_MOST_CONNECTIONS)
     with bind("127.0.0.1", port) as listener:
@@ -48,7 +48,7 @@ def dashboard_command(settings: Settings, browser: _Browser = True) -> None:
 
     Starts the core if none runs.
     """
-    from lsp_server.core.dashboard import dashboard_url
+    from lsp_server.core_client.control import dashboard_url
 
     typer.echo(asyncio.run(dashboard_url(settings, once=False)))
     if browser:

@@ -1,4 +1,4 @@
-"""One page's session: its documents, its connection to a core, and the answers to its messages."""
+"""The playground: its application, its messages, and the session of each page with its documents and its core."""
 
 from __future__ import annotations
 
@@ -7,45 +7,178 @@ import secrets
 import time
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
-from typing import Any
+from functools import partial
+from typing import Any, Literal
 
-from lsp_server.core.controlling import describe_cores
-from lsp_server.core.dashboard import dashboard_url
-from lsp_server.core.link import CoreLink, LinkStatus
-from lsp_server.core.target import target_of
-from lsp_server.editing.documents import Document, Position
-from lsp_server.editing.positions import ClientPosition
+import msgspec
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.routing import WebSocketRoute
+from starlette.websockets import WebSocket
+
+from inference.core.admission import SUBPROTOCOL, Access, RefuseForeign, RequireToken
+from inference.core.connections import Connections
+from inference.core.http.responses import HANDLERS
+from inference.core.pages import PageKeys, key_route, page_routes
+from inference.core.websocket import Outbox
+from lsp_server.core_client.control import dashboard_url, describe_cores
+from lsp_server.core_client.link import CoreLink, LinkStatus, target_of
+from lsp_server.documents.documents import Document, Position
+from lsp_server.documents.positions import ClientPosition
 from lsp_server.filters.cursor_context import Insertion
 from lsp_server.models import models_of_this_machine
 from lsp_server.suggesting.editing_session import EditingSession
-from lsp_server.suggesting.open_document import OpenDocument
-from lsp_server.suggesting.open_documents import Change
+from lsp_server.suggesting.open_documents import Change, OpenDocument
 from lsp_server.suggesting.queries import Query
 from lsp_server.suggesting.reasons import Reason
 from lsp_server.suggesting.requests import PromptCost
-from midfill.play.messages import (
-    Cost,
-    Edit,
-    Excluded,
-    Failed,
-    FromPage,
-    Link,
-    LinkDashboard,
-    ListModels,
-    Model,
-    Models,
-    Move,
-    Open,
-    Place,
-    Status,
-    Suggest,
-    Suggestions,
-    ToPage,
-    UseModel,
-)
 from protocol.errors import BadInput, MidfillError
+from protocol.messages import Heat, Usage, Value
 from protocol.rendezvous import resolve_model, runtime_folder
 from protocol.settings import Settings
+
+
+class PagePosition(Value, frozen=True):
+    """A position as in LSP: line and character from 0, in UTF-16 code units."""
+
+    line: int
+    character: int
+
+
+class PageReplacement(Value, frozen=True):
+    """A change: the text between two places becomes another one."""
+
+    start: PagePosition
+    end: PagePosition
+    text: str
+
+
+class Open(Value, frozen=True, tag=True):
+    """From the page: show this document; it replaces one of the same name."""
+
+    name: str
+    language: str
+    text: str
+
+
+class PageEdit(Value, frozen=True, tag="Edit"):
+    """From the page: changes of an open document, each in the coordinates that the one before it left."""
+
+    name: str
+    version: int
+    changes: tuple[PageReplacement, ...]
+
+
+class Suggest(Value, frozen=True, tag=True):
+    """From the page: suggest here; `invoked` by hand, which asks for alternatives and shows unlikely ones too."""
+
+    id: int
+    name: str
+    place: PagePosition
+    invoked: bool = False
+
+
+class Move(Value, frozen=True, tag=True):
+    """From the page: the cursor moved without an edit."""
+
+    name: str
+    place: PagePosition
+
+
+class ListModels(Value, frozen=True, tag=True):
+    """From the page: send the models of this machine."""
+
+
+class UseModel(Value, frozen=True, tag=True):
+    """From the page: connect to the core of this model, and start it if none runs."""
+
+    model: str
+
+
+class LinkDashboard(Value, frozen=True, tag=True):
+    """From the page: send a link to the core's dashboard."""
+
+
+class Suggestions(Value, frozen=True, tag=True):
+    """To the page: the texts for `id`, the best first, and how many UTF-16 units behind the cursor each replaces."""
+
+    id: int
+    items: tuple[tuple[str, int], ...]
+
+
+class PageCost(Value, frozen=True, tag="Cost"):
+    """To the page: what a prompt cost."""
+
+    ahead: bool
+    source: Literal["core", "typed"]
+    heat: Heat
+    milliseconds: float
+    usage: Usage
+
+
+class Status(Value, frozen=True, tag=True):
+    """To the page: the core's status, and the model that the page asked for."""
+
+    state: str
+    model: str
+    device: str = ""
+    message: str = ""
+    progress: float | None = None
+
+
+class Excluded(Value, frozen=True, tag=True):
+    """To the page: why this document gets no suggestions, whatever the reason; None once it does."""
+
+    name: str
+    reason: str | None
+
+
+class Models(Value, frozen=True, tag=True):
+    """To the page: the models on this machine."""
+
+    models: tuple[ListedModel, ...]
+
+
+class ListedModel(Value, frozen=True):
+    """A model by its name, in words, and why it cannot run here; `running` if a core serves it."""
+
+    name: str
+    summary: str
+    problem: str = ""
+    running: bool = False
+
+
+class Link(Value, frozen=True, tag=True):
+    """To the page: the address of the core's dashboard."""
+
+    url: str
+
+
+class PageFailed(Value, frozen=True, tag="Failed"):
+    """To the page: a message could not be carried out; `id` is that of a suggestion's request."""
+
+    message: str
+    id: int | None = None
+
+
+FromPage = Open | PageEdit | Suggest | Move | ListModels | UseModel | LinkDashboard
+ToPage = Suggestions | PageCost | Status | Excluded | Models | Link | PageFailed
+
+_from_pages: msgspec.json.Decoder[FromPage] = msgspec.json.Decoder(FromPage)
+
+
+def decode(text: str) -> FromPage:
+    """The message in `text`; BadInput, with the field at fault, if it is none."""
+    try:
+        return _from_pages.decode(text)
+    except (ValueError, RecursionError) as error:
+        raise BadInput(f"not a message of the playground: {error}: {text[:200]!r}") from error
+
+
+def encode(message: ToPage) -> str:
+    """The JSON text of a message."""
+    return msgspec.json.encode(message).decode()
+
 
 _MOST_DOCUMENTS = 64
 _SCHEME = "untitled:"  # the page's documents are no files
@@ -78,7 +211,7 @@ class PageSession:
         match message:
             case Open():
                 self._open(message)
-            case Edit():
+            case PageEdit():
                 changes = [Change(one.text, (_client(one.start), _client(one.end))) for one in message.changes]
                 self._editing.documents.change(_uri(message.name), message.version, changes)
             case Move():
@@ -101,7 +234,7 @@ class PageSession:
             raise BadInput(f"{len(others)} documents are open, the most of one page")
         self._editing.open(_uri(message.name), message.language, 0, message.text)
 
-    def _place(self, name: str, place: Place) -> tuple[OpenDocument, Position]:
+    def _place(self, name: str, place: PagePosition) -> tuple[OpenDocument, Position]:
         opened = self._editing.documents[_uri(name)]
         return opened, self._editing.documents.codec.decode(opened.document, _client(place))
 
@@ -124,7 +257,7 @@ class PageSession:
             raise BadInput(f"the core at {settings.core} is on another machine: its model is chosen there")
         cores = {core["model"] for core in await describe_cores(runtime_folder()) if core["state"] != "stopped"}
         found = [
-            Model(model["name"], _summary(model), model["problem"], resolve_model(model["name"]) in cores)
+            ListedModel(model["name"], _summary(model), model["problem"], resolve_model(model["name"]) in cores)
             for model in await models_of_this_machine(settings)
             if model["here"]
         ]
@@ -147,7 +280,7 @@ class PageSession:
         self._editing.core_changed(status)
 
     def _tell_cost(self, cost: PromptCost) -> None:
-        self._send(Cost(cost.ahead, cost.source, cost.heat, cost.milliseconds, cost.usage))
+        self._send(PageCost(cost.ahead, cost.source, cost.heat, cost.milliseconds, cost.usage))
 
     def _tell_reason(self, uri: str, reason: Reason | None) -> None:
         why = reason.explanation if reason is not None and reason.lasts else None
@@ -162,17 +295,52 @@ class PageSession:
         try:
             await work
         except (MidfillError, OSError) as error:
-            self._send(Failed(str(error), request_id))
+            self._send(PageFailed(str(error), request_id))
 
 
 def _uri(name: str) -> str:
     return _SCHEME + name
 
 
-def _client(place: Place) -> ClientPosition:
+def _client(place: PagePosition) -> ClientPosition:
     return ClientPosition(place.line, place.character)
 
 
 def _summary(model: dict[str, Any]) -> str:
     size = f"{model['sizeBytes'] / 1e6:,.0f} MB" if model["sizeBytes"] else ""
     return ", ".join(filter(None, (model["source"], model["family"], size, model["quantization"])))
+
+
+def make_app(settings: Settings, port: int, keys: PageKeys, connections: Connections) -> Starlette:
+    """The application at this port of loopback; only its own page, with the key, may open the WebSocket."""
+    own = tuple(f"http://{name}:{port}" for name in ("127.0.0.1", "localhost"))
+    access = Access(keys.key, own, pages=keys)
+
+    async def serve(websocket: WebSocket) -> None:
+        await websocket.accept(SUBPROTOCOL)
+        outbox = Outbox(websocket, partial(connections.abort, websocket.scope["client"]))
+
+        def send(message: ToPage) -> None:
+            outbox.send(encode(message))
+
+        session = PageSession(settings, send)
+        sending = asyncio.create_task(outbox.run())
+        try:
+            await session.connect()
+            while (message := await websocket.receive())["type"] != "websocket.disconnect":
+                try:
+                    session.receive(decode(message.get("text") or ""))
+                except BadInput as error:
+                    send(PageFailed(str(error)))
+        finally:
+            sending.cancel()
+            await asyncio.shield(session.close())  # the server may cancel this handler when it ends
+
+    return Starlette(
+        routes=[*page_routes("playground"), key_route(keys), WebSocketRoute("/playground/session", serve)],
+        middleware=[
+            Middleware(RefuseForeign, access=access),
+            Middleware(RequireToken, access=access, admit=connections.admit),
+        ],
+        exception_handlers=HANDLERS,
+    )

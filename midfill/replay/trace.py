@@ -16,7 +16,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from lsp_server.editing.documents import Edit, Position, split_lines
+from lsp_server.documents.documents import Edit, Position, split_lines
 from protocol.errors import BadTrace
 
 

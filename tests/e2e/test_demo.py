@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from midfill.headless.private_core import processes_in
+from midfill.headless.environment import processes_in
 
 TIMEOUT_SECONDS = 110.0
 HEALED_TOKENS = 4  # token healing computes the partial word at the cursor again

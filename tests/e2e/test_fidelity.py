@@ -6,8 +6,7 @@ import sys
 from pathlib import Path
 
 from inference.text.stops import Stops
-from lsp_server.editing.documents import Edit, Position
-from lsp_server.editing.spans import end_of
+from lsp_server.documents.documents import Edit, Position, end_of
 from midfill.headless.lsp_session import open_session
 from midfill_lab.evaluation.fidelity import read_cases
 from protocol.messages import CompletionRequest

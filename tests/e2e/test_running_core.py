@@ -16,8 +16,8 @@ from typer.testing import CliRunner
 
 from midfill.commands import app
 from midfill.complete import FilePosition, complete
-from midfill.doctor.core import cores
-from midfill.waiting import Waiting
+from midfill.core_to_ask import Waiting
+from midfill.doctor.checks import cores
 from protocol.errors import AlreadyServed, BadInput, Unauthorized
 from protocol.rendezvous import address_file, read_address
 from protocol.settings import TINY_MODEL, Settings

@@ -11,7 +11,7 @@ import pytest
 from bench.llama_server import free_port, server_process
 from inference.checkpoints.checkpoint import BUNDLED_FOLDERS
 from inference.loading.options import EngineOptions
-from inference.remote.servers.child import LlamaServerChild, start_llama_server
+from inference.remote.llama_server import LlamaServerChild, start_llama_server
 from midfill_lab.recipe.to_gguf import write_gguf
 from protocol.settings import Settings
 

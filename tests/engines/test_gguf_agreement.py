@@ -16,11 +16,10 @@ import pytest
 import torch
 
 from bench.llama_server import LlamaServer, run_llama_server
-from inference.backends.chunk import Chunk
-from inference.backends.model import Model
+from inference.backends.model import Chunk, Model
 from inference.checkpoints.architecture import Architecture
 from inference.checkpoints.checkpoint import BUNDLED_FOLDERS, Checkpoint, open_checkpoint
-from inference.loading.llama import load_decoder
+from inference.loading.components import load_decoder
 from inference.loading.options import EngineOptions
 from inference.text.tokenization import TextTokenizer
 

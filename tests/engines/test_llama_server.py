@@ -15,8 +15,8 @@ from inference.checkpoints.checkpoint import find_checkpoint
 from inference.loading.options import EngineOptions, engine_options
 from inference.remote.connecting import connect, open_engine
 from inference.remote.engine import RemoteEngine
-from inference.remote.servers.child import LlamaServerChild
-from midfill.replay.options import ReplayOptions
+from inference.remote.llama_server import LlamaServerChild
+from midfill.replay.command import ReplayOptions
 from midfill.replay.player import replay
 from midfill.replay.results import summary
 from midfill.replay.trace import read_trace

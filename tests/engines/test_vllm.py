@@ -9,7 +9,7 @@ import pytest
 from inference.checkpoints.checkpoint import BUNDLED_FOLDERS
 from inference.loading.options import EngineOptions
 from inference.remote.connecting import connect
-from midfill.replay.options import ReplayOptions
+from midfill.replay.command import ReplayOptions
 from midfill.replay.player import replay
 from midfill.replay.trace import read_trace
 from protocol.settings import Settings

@@ -15,10 +15,10 @@ import pytest
 from websockets.asyncio.client import connect
 from websockets.sync.client import connect as connect_sync
 
-from inference.server.admission.users import add_token
+from inference.core.users import add_token
 from tests.faults.attacked import Core, assert_answered_beside, attacked_core, flood, percentile, typist
 from tests.faults.test_core import FLOODS
-from tests.inference.server.test_tls import issue
+from tests.inference.core.test_tls import issue
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(600)]
 

@@ -45,7 +45,7 @@ def quick_core(monkeypatch: pytest.MonkeyPatch) -> None:
 
     A full collection looks through all that the tests have imported, which takes most of a second.
     """
-    from inference.server import process  # here, since tests of the GPU run without the packages of the server
+    from inference.core import process  # here, since tests of the GPU run without the packages of the server
 
     monkeypatch.setattr(process, "WATCH_EVERY_S", 0.02)
     for collection in ("keep_what_is_loaded", "collect_all"):

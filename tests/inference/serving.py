@@ -16,26 +16,22 @@ from starlette.testclient import TestClient
 from websockets.sync.client import ClientConnection, connect
 
 from inference.checkpoints.hub import ReportProgress
+from inference.core.admission import Access, HostNames
+from inference.core.app import HttpApi, make_app
+from inference.core.connections import Connections
+from inference.core.engine_holder import EngineHolder
+from inference.core.http.text_anchors import TextAnchors
+from inference.core.lifecycle import Draining, Presence, Retirement
+from inference.core.metrics import Metrics
+from inference.core.pages import Dashboard, Feed
+from inference.core.process import bind, serve_app
+from inference.core.queue import UserLimits
+from inference.core.scheduler import Observer, Scheduler
+from inference.core.users import Users
+from inference.core.websocket import WebSocketApi
 from inference.engine.engine import Engine
 from inference.loading.engine import load_dry_engine, load_engine
 from inference.loading.options import EngineOptions
-from inference.scheduling.engine_holder import EngineHolder
-from inference.scheduling.scheduler import Observer, Scheduler
-from inference.scheduling.user_limits import UserLimits
-from inference.server.admission.access import Access, HostNames
-from inference.server.admission.connections import Connections
-from inference.server.admission.users import Users
-from inference.server.app import make_app
-from inference.server.clients import Presence
-from inference.server.draining import Draining
-from inference.server.http.text_anchors import TextAnchors
-from inference.server.http_api import HttpApi
-from inference.server.metrics import Metrics
-from inference.server.pages.dashboard import Dashboard
-from inference.server.pages.feed import Feed
-from inference.server.process import bind, serve_app
-from inference.server.retirement import Retirement
-from inference.server.websocket_api import WebSocketApi
 from protocol.wire import StatusChanged, decode_core
 
 TOKEN = "secret"

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from inference.engine.engine import Engine
-from inference.engine.slot import Slot
-from kv_store.paged.store import PagedStore
-from kv_store.tiers.storage import MemoryStorage
-from kv_store.tiers.tier import Tier
+from inference.engine.slots import Slot
+from kv_store.store import PagedStore
+from kv_store.tiers import MemoryStorage, Tier
 
 
 def last_slot(engine: Engine) -> Slot:

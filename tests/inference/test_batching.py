@@ -12,8 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import structs
 
-from inference.backends.chunk import Chunk
-from inference.backends.model import Choice, Model
+from inference.backends.model import Choice, Chunk, Model
 from inference.engine.engine import Engine
 from inference.engine.request import Request
 from inference.engine.turns import SHARED_CHUNK, SMALL_CHUNK

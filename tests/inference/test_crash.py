@@ -13,15 +13,14 @@ from websockets.sync.client import connect
 
 from inference.loading.engine import load_engine
 from inference.loading.options import EngineOptions
-from kv_store.disk.page_folder import PageFolder
-from kv_store.dry_workspace import DryWorkspace
-from kv_store.paged.store import PagedStore
-from kv_store.tiers.storage import MemoryStorage
-from kv_store.tiers.tier import Tier
+from kv_store.disk import PageFolder
+from kv_store.interface import DryWorkspace
+from kv_store.store import PagedStore
+from kv_store.tiers import MemoryStorage, Tier
 from protocol.messages import CompletionRequest, Prompt
 from protocol.rendezvous import read_or_make_token
 from protocol.wire import Complete, Completed, StatusChanged, decode_core, encode
-from tests.inference.server.test_process import wait_for_address
+from tests.inference.core.test_process import wait_for_address
 
 PATIENCE_S = 100.0
 
@@ -92,14 +91,14 @@ def resident(store: PagedStore, number: int) -> int:
 CORE = """
 import sys, time
 from pathlib import Path
-import inference.scheduling.scheduler, kv_store.disk.tensor_codec
-from inference.scheduling.engine_holder import EngineHolder
+import inference.core.scheduler, kv_store.workspace
+from inference.core.engine_holder import EngineHolder
 from inference.loading.options import EngineOptions
-from inference.server.process import ServeOptions, serve
+from inference.core.process import ServeOptions, serve
 
 model, folder, rest_s, page_s = sys.argv[1:]
-inference.scheduling.scheduler._LONG_REST_S = float(rest_s)
-encode, save = kv_store.disk.tensor_codec.TensorCodec.encode, EngineHolder.save
+inference.core.scheduler._LONG_REST_S = float(rest_s)
+encode, save = kv_store.workspace.TensorCodec.encode, EngineHolder.save
 
 def encode_slowly(*arguments):
     time.sleep(float(page_s))
@@ -110,7 +109,7 @@ def save_and_tell(holder, seconds):
     print("on disk:", holder.engine().stats().tiers[-1].tokens, flush=True)
     return is_over
 
-kv_store.disk.tensor_codec.TensorCodec.encode, EngineHolder.save = encode_slowly, save_and_tell
+kv_store.workspace.TensorCodec.encode, EngineHolder.save = encode_slowly, save_and_tell
 engine = EngineOptions(model, context_tokens=512, threads=1, slots=2, cache_folder=Path(folder) / "kv")
 assert serve(ServeOptions(engine, runtime_dir=Path(folder)))
 """

@@ -19,7 +19,7 @@ from inference.engine.engine import Engine
 from inference.engine.request import Request
 from inference.loading.engine import load_dry_engine, load_engine
 from inference.loading.options import EngineOptions
-from midfill.replay.targets import EngineTarget
+from midfill.replay.player import EngineTarget
 from midfill.replay.trace import play, read_trace, text_at
 from protocol.messages import Completion, CompletionRequest
 from protocol.settings import Settings

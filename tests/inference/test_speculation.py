@@ -11,15 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import structs
 
-from inference.backends.chunk import SHORT_TOKENS, Chunk
-from inference.backends.model import Choice, DryModel
+from inference.backends.model import SHORT_TOKENS, Choice, Chunk, DryModel
 from inference.engine.engine import Engine, Policy
 from inference.engine.interface import EngineInfo
 from inference.loading.engine import load_engine
 from inference.loading.options import EngineOptions
 from inference.text.token_ids import packed
 from inference.text.tokenization import TextTokenizer
-from kv_store.dry_workspace import DryWorkspace
+from kv_store.interface import DryWorkspace
 from protocol.messages import CompletionRequest, Prompt, StopRule
 from tests.inference.requests import complete_cancelled
 from tests.inference.slots import last_slot, store_without_room

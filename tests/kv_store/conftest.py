@@ -6,12 +6,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from kv_store.disk.page_folder import PageFolder
-from kv_store.disk.tensor_codec import TensorCodec
-from kv_store.paged.store import PagedStore
-from kv_store.tiers.tensor_storage import TensorStorage
-from kv_store.tiers.tier import Tier
-from kv_store.workspace import KVShape, KVWorkspace
+from kv_store.disk import PageFolder
+from kv_store.store import PagedStore
+from kv_store.tiers import Tier
+from kv_store.workspace import KVShape, KVWorkspace, TensorCodec, TensorStorage
 
 MAX_TOKENS = 128
 

@@ -8,7 +8,7 @@ import pytest
 import kv_store
 
 MODULES = sorted(Path(kv_store.__file__).parent.rglob("*.py"))
-WITH_TORCH = {"workspace", "tensor_storage", "tensor_codec"}
+WITH_TORCH = {"workspace"}
 
 
 def imported(path: Path) -> set[str]:

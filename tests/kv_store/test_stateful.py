@@ -9,10 +9,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
-from kv_store.disk.page_index import INDEX_NAME
+from kv_store.disk_folders import INDEX_NAME
 from kv_store.interface import document_of
 from kv_store.page_tree import common_prefix_length
-from kv_store.paged.match import PageMatch
+from kv_store.store import PageMatch
 
 DEVICE, HOST, DISK = 96, 64, 128
 

@@ -25,8 +25,7 @@ from lsp_server.custom_messages import (
     STATUS,
     USAGE,
 )
-from lsp_server.editor_connection import serve
-from lsp_server.launch import make_server
+from lsp_server.launch import make_server, serve
 from protocol.settings import Settings
 from tests.lsp_server.fake_core import FakeCore
 

@@ -33,8 +33,8 @@ from protocol.messages import (
     TierMemory,
     Usage,
 )
-from protocol.proof import PROOF_PATH, proof
 from protocol.rendezvous import CoreAddress, address_file, hold, read_or_make_token, runtime_folder, write_address
+from protocol.tokens import PROOF_PATH, proof
 from protocol.wire import (
     Cancel,
     Complete,

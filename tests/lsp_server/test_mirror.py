@@ -7,8 +7,8 @@ import random
 
 import pytest
 
-from lsp_server.editing.documents import Document, Edit, Position, line_length
-from lsp_server.editing.positions import PositionCodec, PositionEncoding
+from lsp_server.documents.documents import Document, Edit, Position, line_length
+from lsp_server.documents.positions import PositionCodec, PositionEncoding
 from tests.lsp_server.editor import URI, connected_editor
 from tests.lsp_server.fake_core import FakeCore
 

@@ -1,4 +1,9 @@
-"""Settings and the connection to the core, as a client sees them change."""
+"""What the client is told without having asked.
+
+The progress that clients show while the model loads, and while the prompt of a document is prefilled.
+
+Settings and the connection to the core, as a client sees them change.
+"""
 
 from __future__ import annotations
 
@@ -8,20 +13,188 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 from lsprotocol import types
 from pygls.exceptions import JsonRpcException
 
-from lsp_server.usage.database import statistics_file
-from protocol.messages import CompletionRequest
+from lsp_server.server import Notices
+from lsp_server.usage.statistics import statistics_file
+from protocol.errors import BadModel
+from protocol.messages import CompletionRequest, CoreStatus
 from protocol.rendezvous import read_address, runtime_folder
 from protocol.settings import Settings
-from tests.lsp_server.editor import PATIENCE_S, Editor, connected_editor, editor_on, until
-from tests.lsp_server.fake_core import FakeCore, never
+from tests.lsp_server.editor import PATIENCE_S, URI, Editor, connected_editor, editor_on, until
+from tests.lsp_server.fake_core import READY, FakeCore, fails, never
+
+if TYPE_CHECKING:
+    from pygls.progress import Progress
+
+    from lsp_server.server import ShownProgress
+
+
+async def test_tells_the_cost_of_an_answer(editor: Editor) -> None:
+    editor.open("a")
+    await editor.suggest(0, 1)
+    usage = await editor.last_usage()
+    assert (usage.textDocument.uri, usage.version, usage.position.character) == (URI, 1, 1)
+    assert (usage.ahead, usage.source, usage.heat, usage.usage.recomputed_tokens) == (False, "core", "hot", 1)
+
+
+async def test_clients_that_do_not_know_resync_are_told_in_words(core: FakeCore) -> None:
+    async with connected_editor() as editor:
+        await editor.start({"core": core.url, "coreToken": core.token}, experimental=False)
+        editor.open("a\n")
+        editor.change(2, (0, 1), (0, 0), "x")
+        await until(lambda: editor.messages)
+        assert "before its start" in editor.messages[0]
+        assert "closed and reopened" in editor.messages[0]
+        assert editor.statuses == []
+        assert editor.usages == []
+
+
+@pytest.mark.parametrize(
+    ("uri", "name"),
+    [("file:///a/b%20c.py", "b c.py"), ("nb.ipynb#python", "nb.ipynb"), ("file://[x/a.py", "a.py"), ("", "")],
+)
+async def test_a_long_prefill_is_named_by_its_file_whatever_the_uri(uri: str, name: str) -> None:
+    shown: list[str] = []
+    notices = Notices(lambda *_: None, lambda _: None, cast("Progress", None))
+    notices._prefill = cast("ShownProgress", SimpleNamespace(update=lambda text, *_: shown.append(text)))
+    notices.prefill(uri, (5, 10))
+    assert shown == [f"reading {name}"]
+
+
+async def test_a_model_that_cannot_be_used_is_shown(editor: Editor, core: FakeCore) -> None:
+    core.answer = fails(BadModel("no FIM markers"))
+    editor.open("a")
+    assert await editor.suggest(0, 1) == []
+    await core.set_status(CoreStatus("failed", "fake", detail="fake has no FIM markers"))
+    await until(lambda: editor.messages)
+    assert editor.messages == ["midfill: fake has no FIM markers"]
+    assert await editor.suggest(0, 1) == []
+
+
+async def test_wrong_token_is_shown_once_and_the_session_goes_on(core: FakeCore) -> None:
+    async with connected_editor() as editor:
+        await editor.start({"core": core.url, "coreToken": "wrong"})
+        await editor.until_state("failed")
+        assert len(editor.messages) == 1
+        assert "refused the token" in editor.messages[0]
+        editor.open("a")
+        assert await editor.suggest(0, 1) == []
+        editor.configure({"core": core.url, "coreToken": core.token})
+        await editor.until_state("ready")
+        assert await editor.suggest(0, 1)
+
+
+def kinds(editor: Editor) -> list[str]:
+    return [value["kind"] for value in editor.progress]
+
+
+def last(editor: Editor) -> tuple[Any, Any]:
+    return editor.progress[-1].get("message"), editor.progress[-1].get("percentage")
+
+
+@asynccontextmanager
+async def reading(
+    core: FakeCore, *, progress: bool = True
+) -> AsyncIterator[tuple[Editor, asyncio.Task[str], asyncio.Event]]:
+    """An editor, its request for a suggestion, and the event that ends the reading of the prompt."""
+    read = core.hold("x")
+    async with editor_on(core, progress=progress) as editor:
+        editor.open("a")
+        asked = asyncio.create_task(editor.suggested_text(0, 1))
+        await until(lambda: core.asked)
+        await core.tell_prefill(512, 1280)
+        yield editor, asked, read
+        read.set()
+        await asked
+
+
+async def test_a_long_prefill_is_shown_with_the_file_and_ends_with_the_answer(core: FakeCore) -> None:
+    async with reading(core) as (editor, asked, read):
+        await until(lambda: kinds(editor)[-1:] == ["report"])
+        assert last(editor) == ("reading a.py", 40)
+        await core.tell_prefill(1024, 1280)
+        await until(lambda: last(editor) == ("reading a.py", 80))
+        read.set()
+        assert await asked == "x"
+        await until(lambda: kinds(editor)[-1] == "end")
+        assert kinds(editor).count("begin") == 1
+
+
+async def test_a_newer_request_continues_the_progress(core: FakeCore) -> None:
+    async with reading(core) as (editor, overtaken, read):
+        await until(lambda: kinds(editor)[-1:] == ["report"])
+        editor.change(2, (0, 1), (0, 1), "b")
+        assert await overtaken == ""
+        asked = asyncio.create_task(editor.suggested_text(0, 2))
+        await until(lambda: len(core.asked) == 2)
+        await core.tell_prefill(1024, 1280)
+        await until(lambda: last(editor) == ("reading a.py", 80))
+        read.set()
+        assert await asked == "x"
+        await until(lambda: kinds(editor)[-1] == "end")
+        assert kinds(editor).count("begin") == 1
+
+
+async def test_the_progress_ends_when_the_core_says_nothing_more(
+    core: FakeCore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lsp_server.server._SILENCE_S", 0.1)
+    async with reading(core) as (editor, _, _):
+        await until(lambda: kinds(editor)[-1:] == ["end"])
+
+
+async def test_without_the_capability_nothing_is_sent(core: FakeCore) -> None:
+    async with reading(core, progress=False) as (editor, asked, read):
+        await core.tell_prefill(5, 0)  # makes no sense, and is ignored
+        read.set()
+        assert await asked == "x"
+    assert editor.progress == []
+
+
+async def test_what_was_asked_for_arrives_when_the_model_is_loaded(core: FakeCore) -> None:
+    loaded = asyncio.Event()
+
+    async def answer(request: CompletionRequest) -> str:
+        await loaded.wait()
+        return request.prompt.increment
+
+    core.answer, core.status = answer, CoreStatus("unloaded", "fake")
+    async with editor_on(core, state="unloaded", progress=True) as editor:
+        editor.open("a")
+        overtaken = asyncio.create_task(editor.suggested_text(0, 1))
+        await until(lambda: core.asked)
+        await core.set_status(CoreStatus("loading", "fake", detail="reading weights", progress=0.25))
+        await until(lambda: editor.progress)
+        assert (editor.progress[0]["kind"], editor.progress[0]["percentage"]) == ("begin", 25)
+        editor.change(2, (0, 1), (0, 1), "b")
+        assert await overtaken == ""
+        asked = asyncio.create_task(editor.suggested_text(0, 2))
+        await until(lambda: len(core.asked) == 2)
+        await core.set_status(READY)
+        loaded.set()
+        assert await asked == "ab"
+        await until(lambda: editor.progress[-1]["kind"] == "end")
+
+
+async def test_a_popup_does_not_wait_for_the_model_but_it_is_set_to_work(core: FakeCore) -> None:
+    core.status = CoreStatus("unloaded", "fake")
+    async with editor_on(core, state="unloaded", inline=False) as editor:
+        editor.open("a")
+        params = types.CompletionParams(types.TextDocumentIdentifier(URI), types.Position(0, 1))
+        result = await editor.text_document_completion_async(params)
+        assert isinstance(result, types.CompletionList)
+        assert not result.items
+        await until(lambda: core.requests)
+        assert core.asked == []
 
 
 async def test_pulls_the_settings_from_a_client_that_only_says_they_changed(editor: Editor, core: FakeCore) -> None:
@@ -131,7 +304,7 @@ def fake_starts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Pat
         options = ["--model", settings.model, "--store-mb", str(settings.store_mb), "--starts", str(starts)]
         return [sys.executable, str(Path(__file__).with_name("fake_core.py")), *options]
 
-    monkeypatch.setattr("lsp_server.core.target.core_command", fake_command)
+    monkeypatch.setattr("lsp_server.core_client.link.core_command", fake_command)
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
     starts.touch()
     yield starts
@@ -253,7 +426,7 @@ async def test_a_core_that_stays_when_it_is_told_to_stop_is_connected_to_again(
     async def stays(*_: object) -> None:
         raise PermissionError("process 7 is not ours")
 
-    for module in ("features.cores", "core.local_cores"):
+    for module in ("features.commands", "core_client.processes"):
         monkeypatch.setattr(f"lsp_server.{module}.end_core", stays)
     async with connected_editor() as editor:
         await editor.start({})

@@ -21,7 +21,7 @@ from protocol.settings import CORE_SETTINGS, option_name
 def served(monkeypatch: pytest.MonkeyPatch, runtime: Path) -> list[Any]:
     """What `midfill core` would have served."""
     served: list[Any] = []
-    monkeypatch.setattr("inference.server.starting.serve", lambda options, on_published: not served.append(options))
+    monkeypatch.setattr("inference.core.process.serve", lambda options, on_published: not served.append(options))
     return served
 
 
@@ -32,7 +32,7 @@ def test_a_core_whose_model_thread_still_works_ends_without_python_s_way_out(
     monkeypatch.setattr("os._exit", codes.append)
     CliRunner().invoke(app, ["core"])
     assert codes == []
-    monkeypatch.setattr("inference.server.starting.serve", lambda options, on_published: False)
+    monkeypatch.setattr("inference.core.process.serve", lambda options, on_published: False)
     CliRunner().invoke(app, ["core"])
     assert codes == [0]
 

@@ -16,11 +16,10 @@ from typer.testing import CliRunner
 from midfill.commands import app
 from midfill.complete import FilePosition, Result
 from midfill.complete import complete as complete_place
-from midfill.waiting import Waiting
+from midfill.core_to_ask import Waiting
 from protocol.errors import BadInput, BadModel, CoreUnavailable, MidfillError, Unauthorized
-from protocol.identity import SettingValue
 from protocol.messages import PROTOCOL_VERSION, CoreStatus
-from protocol.rendezvous import CoreAddress, address_file, hold, read_or_make_token, write_address
+from protocol.rendezvous import CoreAddress, SettingValue, address_file, hold, read_or_make_token, write_address
 from protocol.settings import Settings
 from tests.lsp_server.fake_core import FakeCore
 
@@ -199,7 +198,9 @@ def explained(tmp_path: Path, tiny_model: str, *options: str) -> str:
     (tmp_path / "pyproject.toml").touch()  # only a project is indexed
     (tmp_path / "main.py").write_text("from lib import load\n\nprint(load(\n")
     place = f"{tmp_path / 'main.py'}:3:12"
-    with patch("midfill.workspaces._INDEX_S", 120.0):  # the index is built at low priority, beside other tests
+    with patch(
+        "midfill.headless.environment._INDEX_S", 120.0
+    ):  # the index is built at low priority, beside other tests
         here = ["--model", tiny_model, "--no-start-core", "--max-tokens", "2"]
         result = CliRunner().invoke(app, ["complete", place, "--explain", *here, *options])
     assert result.exit_code == 0, result.output

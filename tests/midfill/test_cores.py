@@ -19,8 +19,7 @@ from typer.testing import CliRunner
 
 from midfill.commands import app
 from protocol.errors import BadInput
-from protocol.identity import core_settings
-from protocol.rendezvous import address_file, read_address, read_stop, write_address
+from protocol.rendezvous import address_file, core_settings, read_address, read_stop, write_address
 from protocol.settings import Settings
 
 ROOT = Path(__file__).parents[2]
@@ -101,7 +100,7 @@ def test_a_core_is_restarted_with_its_settings(start: Start, runtime: Path, monk
         asked.append(settings)
         return command(settings.model, "--store-mb", str(settings.store_mb))
 
-    monkeypatch.setattr("lsp_server.core.target.core_command", fake_command)
+    monkeypatch.setattr("lsp_server.core_client.link.core_command", fake_command)
     former = start("one", "--store-mb", "7")
     assert run("restart")[1].startswith(f"restarted one (process {former}): now process ")
     assert run("stop")[0] == 0

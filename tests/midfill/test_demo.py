@@ -12,17 +12,14 @@ from xml.etree import ElementTree
 import pytest
 from rich.console import Console
 
-from lsp_server.editing.documents import Document, Edit, Position
-from lsp_server.editing.positions import ClientPosition
-from midfill.demo.picture import write_picture
-from midfill.demo.player import Keystroke, play
-from midfill.demo.report import HEAT_STYLES, report, summarize
-from midfill.demo.views import frame, plain_line
-from midfill.headless.lsp_values import Answer, Suggestion, UsageReport
+from lsp_server.documents.documents import Document, Edit, Position
+from lsp_server.documents.positions import ClientPosition
+from midfill.demo.demo import frame, plain_line, write_picture
+from midfill.demo.player import HEAT_STYLES, Keystroke, play, report, summarize
+from midfill.headless.lsp_session import Answer, ShownSuggestion, UsageReport
 from midfill.replay.trace import Step, Trace, read_trace
 from midfill.replay.trace import play as steps_of
-from protocol.heat import Heat
-from protocol.messages import Usage
+from protocol.messages import Heat, Usage
 
 SAMPLES = Path(__file__).parents[2] / "midfill" / "samples"
 PYTHON, TYPESCRIPT = (read_trace(SAMPLES / f"{name}.json") for name in ("warehouse.py", "basket.ts"))
@@ -34,7 +31,7 @@ WRITTEN = '''
         logging.info("removed %s", name)
         del self._items[name]
 '''
-Suggest = Callable[[str, Position], Suggestion | None]
+Suggest = Callable[[str, Position], ShownSuggestion | None]
 
 
 class Server:
@@ -68,13 +65,13 @@ def nothing(text: str, cursor: Position) -> None:
     return None
 
 
-def oracle(text: str, cursor: Position) -> Suggestion | None:
+def oracle(text: str, cursor: Position) -> ShownSuggestion | None:
     """The rest of the line that the session is going to write, over the closers behind the cursor."""
     whole = text.split("\n")[cursor.line]
     line = whole[: cursor.column]
     known = next((each for each in WRITTEN.splitlines() if line.strip() and each.startswith(line)), None)
     rest = known.removeprefix(line) if known else ""
-    return Suggestion(rest, cursor, Position(cursor.line, len(whole))) if rest else None
+    return ShownSuggestion(rest, cursor, Position(cursor.line, len(whole))) if rest else None
 
 
 async def test_the_session_writes_the_method() -> None:
@@ -124,9 +121,9 @@ async def test_the_first_keys_are_typed_by_hand() -> None:
 async def test_suggestions_that_are_wrong_change_nothing_and_one_is_tried_out_and_undone() -> None:
     dice = random.Random(7)
 
-    def guess(text: str, cursor: Position) -> Suggestion | None:
+    def guess(text: str, cursor: Position) -> ShownSuggestion | None:
         right = oracle(text, cursor)
-        return Suggestion("nonsense()", cursor, cursor) if right is None or dice.random() < 0.5 else right
+        return ShownSuggestion("nonsense()", cursor, cursor) if right is None or dice.random() < 0.5 else right
 
     text, keys = await demo(guess)
     assert text == PYTHON.end
@@ -141,7 +138,7 @@ def keystroke(heat: Heat | None, recomputed: int = 1, milliseconds: float = 10.0
     cost = UsageReport("file:///x.py", 1, ClientPosition(0, 0), ahead, source, heat, usage, 4.0) if heat else None
     kind: Literal["jump", "accept", "key"] = "jump" if ahead else "accept" if changes.get("accepted") else "key"
     cursor = Position(0, 1)
-    suggestion = None if ahead else Suggestion("yz\n    more", cursor, cursor)
+    suggestion = None if ahead else ShownSuggestion("yz\n    more", cursor, cursor)
     step = Step(None, (Edit(Position(0, 0), Position(0, 0), "x"),), cursor, "x = 1\n")
     return Keystroke("x", kind, step, suggestion, milliseconds, cost)
 

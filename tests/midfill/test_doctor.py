@@ -14,15 +14,14 @@ import pytest
 from typer.testing import CliRunner
 
 from inference.loading.choices import choose_device
-from inference.loading.gpus import Gpu, find_gpus
+from inference.loading.options import Gpu, find_gpus
 from midfill.commands import app
-from midfill.doctor.core import cores
+from midfill.doctor.checks import cores
 from midfill.doctor.findings import Section, as_json, cpu_features, folders, settings_in_force
 from midfill.doctor.models import model
-from protocol.messages import PROTOCOL_VERSION
+from protocol.messages import PROTOCOL_VERSION, megabytes
 from protocol.rendezvous import CoreAddress, address_file, hold, read_or_make_token, write_address
 from protocol.settings import Settings
-from protocol.sizes import megabytes
 
 GPU = Gpu("Some GPU", 24 * 2**30, 20 * 2**30, (8, 6))
 

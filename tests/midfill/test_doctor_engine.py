@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from midfill.doctor.engine import engine
+from midfill.doctor.checks import engine
 from midfill.doctor.findings import Section
 from protocol.settings import Settings
 from tests.inference.remote.conftest import folder_tokenizer, opened, server, tokenizer_folder  # noqa: F401

@@ -65,7 +65,7 @@ def test_a_command_works_or_names_the_extra(
 
 
 def test_a_core_that_a_language_server_starts_names_the_extra(tmp_path: Path, without_engine: dict[str, str]) -> None:
-    done = run([sys.executable, "-m", "inference.server", "core.log", "{}"], tmp_path, **without_engine)
+    done = run([sys.executable, "-m", "inference.core", "core.log", "{}"], tmp_path, **without_engine)
     (line,) = done.stderr.splitlines()
     assert line.startswith("midfill: `midfill core` needs the engine (No module named")
     assert done.returncode == 2

@@ -1,4 +1,4 @@
-"""Packs a model's weights for the kernel, and runs its forwards on the engine's workspaces."""
+"""The decoder on the CPU kernel: packs a model's weights, checks forwards and runs them on the engine's workspaces."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from itertools import islice
 import torch
 from torch import Tensor
 
-from inference.backends.chunk import Chunk
 from inference.backends.cpu.library import (
     LEVELS,
     CChoice,
@@ -24,8 +23,8 @@ from inference.backends.cpu.library import (
     Level,
     choose_level,
     load_library,
+    unsupported_reason,
 )
-from inference.backends.cpu.limits import check_call
 from inference.backends.cpu.packing import (
     BLOCK,
     UNIT,
@@ -37,13 +36,55 @@ from inference.backends.cpu.packing import (
     padded,
     vocabulary_type,
 )
-from inference.backends.cpu.support import unsupported_reason
 from inference.backends.llama.weights import LayerWeights, Matrix, WeightsSource
-from inference.backends.model import Choice
+from inference.backends.model import Choice, Chunk
 from inference.backends.sampling import choose
 from inference.checkpoints.architecture import Architecture
 from kv_store.workspace import KVWorkspace
 from protocol.garbage import return_free_memory
+
+MAX_NEW_TOKENS = 32
+"""Most new tokens in one call, as in model.h."""
+
+KV_DTYPES = (torch.float32, torch.bfloat16)
+
+
+def check_call(architecture: Architecture, positions: int, chunks: Sequence[Chunk]) -> None:
+    """Raise ValueError, with the value at fault, if a forward would exceed any buffer."""
+    count = sum(len(chunk.token_ids) for chunk in chunks)
+    if not 1 <= count <= MAX_NEW_TOKENS:
+        raise ValueError(f"a call takes 1 to {MAX_NEW_TOKENS} new tokens, not {count}")
+    if len({id(chunk.workspace) for chunk in chunks}) < len(chunks):
+        raise ValueError("a call takes one chunk per workspace")
+    for chunk in chunks:
+        _check_chunk(architecture, positions, chunk)
+
+
+def _check_chunk(architecture: Architecture, positions: int, chunk: Chunk) -> None:
+    token_ids, workspace = chunk.token_ids, chunk.workspace
+    count = len(token_ids)
+    if count == 0:
+        raise ValueError("a chunk needs at least one new token")
+    if min(token_ids) < 0 or max(token_ids) >= architecture.vocabulary:
+        raise ValueError(
+            f"token ids {min(token_ids)} to {max(token_ids)} exceed the vocabulary of {architecture.vocabulary}"
+        )
+    if not 0 <= chunk.wanted <= count:
+        raise ValueError(f"a chunk of {count} tokens cannot give {chunk.wanted} logits")
+    if not isinstance(workspace, KVWorkspace):
+        raise TypeError(f"the kernel needs a KVWorkspace, not a {type(workspace).__name__}")
+    room = min(workspace.max_tokens, positions)
+    if not 0 <= chunk.start <= room - count:
+        raise ValueError(f"tokens [{chunk.start}, {chunk.start + count}) exceed a workspace of {room}")
+    shape = workspace.shape
+    expected = (architecture.layers, architecture.kv_heads, architecture.head_dim)
+    if (shape.num_layers, shape.num_kv_heads, shape.head_dim) != expected:
+        raise ValueError(
+            f"the workspace has shape {shape}: expected layers, key-value heads and head dimension {expected}"
+        )
+    if shape.dtype not in KV_DTYPES or workspace.device.type != "cpu":
+        raise ValueError(f"the workspace has {shape.dtype} on {workspace.device}: expected float32 or bfloat16 on cpu")
+
 
 # NumberType of model.h
 NUMBER_TYPES = {"float32": 0, "bfloat16": 1, "int8": 2, "narrow_float32": 3, "int4": 4, "centred_int4": 5}

@@ -9,16 +9,12 @@ from typing import Any
 
 import torch
 
-from inference.backends.chunk import Chunk
-from inference.backends.cpu.decoder import KernelDecoder
-from inference.backends.cpu.library import unavailable_reason
-from inference.backends.cpu.limits import KV_DTYPES, MAX_NEW_TOKENS
+from inference.backends.cpu.decoder import KV_DTYPES, MAX_NEW_TOKENS, KernelDecoder
+from inference.backends.cpu.library import unavailable_reason, unsupported_reason
 from inference.backends.cpu.packing import WeightType
-from inference.backends.cpu.support import unsupported_reason
-from inference.backends.llama.decoder import Decoder
-from inference.backends.llama.rope import rotation_tables
+from inference.backends.llama.decoder import Decoder, rotation_tables
 from inference.backends.llama.weights import DecoderWeights, Matrix, WeightsSource
-from inference.backends.model import Choice
+from inference.backends.model import Choice, Chunk
 from inference.checkpoints.architecture import Architecture
 from kv_store.workspace import KVShape, KVWorkspace
 

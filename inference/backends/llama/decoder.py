@@ -1,4 +1,6 @@
-"""Our own decoder for the Llama family (Llama, Qwen2, Qwen3, Mistral), on the static buffers of workspaces."""
+"""The decoder of the Llama family (Llama, Qwen2, Qwen3, Mistral), with its rotary positions, on workspaces' static
+buffers.
+"""
 
 from __future__ import annotations
 
@@ -12,13 +14,50 @@ from torch import Tensor
 from torch.nn.attention.bias import causal_lower_right
 
 from inference.backends import cuda
-from inference.backends.chunk import Chunk
-from inference.backends.llama.rope import rotate, rotation_tables
 from inference.backends.llama.weights import DecoderWeights, LayerWeights
-from inference.backends.model import Choice
+from inference.backends.model import Choice, Chunk
 from inference.backends.sampling import choose
-from inference.checkpoints.architecture import Architecture
+from inference.checkpoints.architecture import DIVIDED, Architecture
 from kv_store.workspace import KVShape, KVWorkspace
+from protocol.errors import BadModel
+
+
+def rotation_tables(
+    architecture: Architecture, config: Mapping[str, Any], positions: int, dtype: torch.dtype, device: torch.device
+) -> tuple[Tensor, Tensor]:
+    """Cosines and sines of every position, each [positions, head_dim], with both halves of a row equal.
+
+    Angles are computed in float32 on the CPU, whatever the dtype of the tables.
+    """
+    frequencies, scale = _inverse_frequencies(architecture, config)
+    angles = torch.outer(torch.arange(positions, dtype=torch.float32), frequencies)
+    angles = torch.cat((angles, angles), dim=-1)
+    return (angles.cos() * scale).to(device, dtype), (angles.sin() * scale).to(device, dtype)
+
+
+def rotate(x: Tensor, cosines: Tensor, sines: Tensor) -> Tensor:
+    """Rotates x [heads, tokens, head_dim] by tables [tokens, head_dim], in the layout of Hugging Face checkpoints."""
+    first, second = x.chunk(2, dim=-1)
+    return x * cosines + torch.cat((-second, first), dim=-1) * sines
+
+
+def _inverse_frequencies(architecture: Architecture, config: Mapping[str, Any]) -> tuple[Tensor, float]:
+    """Frequencies [head_dim / 2] and the scale of the embedding, by transformers' rules if RoPE is scaled."""
+    if architecture.rope_type in ("default", DIVIDED):
+        exponents = torch.arange(0, architecture.head_dim, 2, dtype=torch.float32) / architecture.head_dim
+        divisors = config["rope_parameters"]["divisors"] if architecture.rope_type == DIVIDED else 1.0
+        return 1.0 / (architecture.rope_theta**exponents * torch.tensor(divisors)), 1.0
+    from transformers import AutoConfig
+    from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
+
+    if architecture.rope_type not in ROPE_INIT_FUNCTIONS:
+        raise BadModel(
+            f"RoPE of type {architecture.rope_type!r} is not supported: choose one of {', '.join(ROPE_INIT_FUNCTIONS)}"
+        )
+    settings = {key: value for key, value in config.items() if key != "model_type"}
+    parsed = AutoConfig.for_model(architecture.model_type, **settings)
+    frequencies, scale = ROPE_INIT_FUNCTIONS[architecture.rope_type](parsed, torch.device("cpu"))
+    return frequencies.float(), float(scale)
 
 
 class SequenceSpan(Protocol):
@@ -40,7 +79,7 @@ class SequenceSpan(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class AttentionSpan:
     """Implements `SequenceSpan` with torch's attention.
 
     Attributes:
@@ -134,7 +173,7 @@ class Decoder:
         """Logits [tokens, vocabulary] in float32 of hidden states [tokens, hidden]."""
         return F.linear(self._normed(hidden, self._weights.final_norm), self._weights.head).float()
 
-    def _spans(self, chunks: Sequence[Chunk]) -> list[Span]:
+    def _spans(self, chunks: Sequence[Chunk]) -> list[AttentionSpan]:
         spans, row = [], 0
         for chunk in chunks:
             start, stop, workspace = chunk.start, chunk.stop, chunk.workspace
@@ -145,7 +184,7 @@ class Decoder:
             is_causal = start == 0 and stop > 1
             mask = None if is_causal or stop == start + 1 else self._causal_mask(start, stop)
             rows = slice(row, row + stop - start)
-            spans.append(Span(rows, slice(start, stop), stop, workspace, mask, is_causal))
+            spans.append(AttentionSpan(rows, slice(start, stop), stop, workspace, mask, is_causal))
             row += stop - start
         return spans
 

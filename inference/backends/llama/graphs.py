@@ -17,10 +17,9 @@ import torch
 from torch import Tensor
 
 from inference.backends import cuda
-from inference.backends.chunk import Chunk
 from inference.backends.cuda import Replay
-from inference.backends.llama.decoder import Decoder, SequenceSpan, Span
-from inference.backends.model import Choice
+from inference.backends.llama.decoder import AttentionSpan, Decoder, SequenceSpan
+from inference.backends.model import Choice, Chunk
 from inference.backends.sampling import best_tokens, choices, choose
 from kv_store.workspace import KVWorkspace
 
@@ -229,7 +228,7 @@ class _Buffers:
         hidden_from = self._positions[:visible] > positions[:, None]
         mask = torch.zeros(tokens, visible, dtype=self._decoder.kv_shape.dtype, device=self._decoder.device)
         mask = mask.masked_fill_(hidden_from, float("-inf")).repeat(architecture.heads // architecture.kv_heads, 1)
-        return Span(slice(0, tokens), positions, visible, workspace, mask if tokens > 1 else mask[:1])
+        return AttentionSpan(slice(0, tokens), positions, visible, workspace, mask if tokens > 1 else mask[:1])
 
     def _split(self, positions: Tensor) -> SplitSpan:
         from inference.backends.llama.split_attention import SplitSpan

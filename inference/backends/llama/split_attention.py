@@ -38,7 +38,7 @@ def is_supported(architecture: Architecture, dtype: torch.dtype) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class SplitSpan:
-    """The rows of a forward as `Span`, for tokens of one sequence that begin where the device says.
+    """The rows of a forward as `AttentionSpan`, for tokens of one sequence that begin where the device says.
 
     Attributes:
         positions: of the tokens, int64 [tokens].

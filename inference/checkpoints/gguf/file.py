@@ -12,12 +12,10 @@ from typing import Any
 
 import gguf
 
-from inference.checkpoints.architecture import ModelShape
-from inference.checkpoints.generic_shape import read_shape
-from inference.checkpoints.gguf.config import OURS, gguf_config
-from inference.checkpoints.gguf.header import GgufHeader, read_gguf_header
+from inference.checkpoints.architecture import ModelShape, read_shape
+from inference.checkpoints.gguf.metadata import OURS, GgufHeader, gguf_config, read_gguf_header
 from inference.checkpoints.gguf.tokenizer import marked_format, tokenizer_definition
-from inference.checkpoints.hub_names import is_first_part
+from inference.checkpoints.hub import is_first_part
 from inference.checkpoints.weights import StoredTensor, WeightsFile
 from inference.text.fim import AUTO
 from inference.text.tokenization import TextTokenizer

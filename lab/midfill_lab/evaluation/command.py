@@ -16,15 +16,13 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from midfill.options import takes_settings
-from midfill.output_files import check_writable
-from midfill.takes_options import chosen, takes_options
+from midfill.options import check_writable, chosen, takes_options, takes_settings
 from protocol.errors import BadInput
 from protocol.messages import MAX_ALTERNATIVES
 from protocol.settings import Settings
 
 if TYPE_CHECKING:
-    from lsp_server.prompts.windows import WindowBudget
+    from lsp_server.prompts.anchors import WindowBudget
     from midfill_lab.evaluation.runner import Evaluated, TaskSet
     from midfill_lab.evaluation.sandbox import Sandbox
     from midfill_lab.evaluation.tasks import Split
@@ -304,7 +302,7 @@ def _sandbox(arguments: EvalArguments, task_sets: Sequence[TaskSet], notes: Cons
 
 
 def _windows(settings: Settings, evaluated: Evaluated) -> WindowBudget:
-    from lsp_server.prompts.windows import WindowBudget
+    from lsp_server.prompts.anchors import WindowBudget
 
     return WindowBudget(
         prefix_tokens=settings.prefix_tokens,

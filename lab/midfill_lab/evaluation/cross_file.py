@@ -14,19 +14,17 @@ import msgspec
 from rich.console import Group, RenderableType
 from rich.table import Table
 
+from lsp_server.context.document_sources import SimilarChunks
 from lsp_server.context.gathering import place_of
 from lsp_server.context.index.database import IndexWriter
 from lsp_server.context.index.scan import NO_RULES, scan
-from lsp_server.context.neighbours import NeighbourTexts, neighbours_of
+from lsp_server.context.index_sources import Definitions, NeighbourTexts, Usages, neighbours_of
 from lsp_server.context.proposals import Source
 from lsp_server.context.ring import ContextRing
-from lsp_server.context.sources.definitions import Definitions
-from lsp_server.context.sources.similar import SimilarChunks
-from lsp_server.context.sources.usages import Usages
-from lsp_server.editing.documents import Document
-from lsp_server.editing.file_uris import shown_path
+from lsp_server.documents.documents import Document
+from lsp_server.documents.positions import shown_path
+from lsp_server.prompts.anchors import WindowBudget
 from lsp_server.prompts.planner import PromptPlanner
-from lsp_server.prompts.windows import WindowBudget
 from midfill_lab.evaluation.packages import (
     PACKAGES,
     CrossFileTask,

@@ -19,10 +19,9 @@ import msgspec
 from rich.table import Table
 
 from inference.text.stops import Stops
-from lsp_server.editing.documents import Document, Edit, Position
-from lsp_server.editing.languages import language_id_of
-from lsp_server.editing.positions import ClientPosition
-from lsp_server.editing.spans import end_of
+from lsp_server.documents.documents import Document, Edit, Position, end_of
+from lsp_server.documents.languages import language_id_of
+from lsp_server.documents.positions import ClientPosition
 from lsp_server.features.suggestions import accepted_command, inline_item
 from lsp_server.suggesting.editing_session import EditingSession
 from lsp_server.suggesting.queries import Query

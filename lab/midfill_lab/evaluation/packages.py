@@ -19,8 +19,8 @@ from typing import Literal
 
 import platformdirs
 
-from lsp_server.context.imports import imports_of
 from lsp_server.context.index.grammars import GRAMMAR_BY_SUFFIX, Definition, definitions_in
+from lsp_server.context.symbols import imports_of
 from midfill_lab.evaluation.tasks import source_texts
 from protocol.errors import BadInput
 

@@ -17,7 +17,7 @@ from rapidfuzz.distance import Levenshtein
 from rich.console import Group, RenderableType
 from rich.table import Table
 
-from lsp_server.prompts.windows import WindowBudget
+from lsp_server.prompts.anchors import WindowBudget
 from midfill_lab.evaluation.sandbox import Outcome, Sandbox
 from midfill_lab.evaluation.tasks import Case, Cut, Format, Split, Task, TokenEnds, lay_prompt, place_cursor
 from protocol.errors import BadInput
@@ -159,8 +159,8 @@ def core_by_address(settings: Settings, asking: Asking) -> Iterator[Evaluated]:
 
     Its own settings decide on device, healing and the like. Every prompt is computed cold there, too.
     """
-    from lsp_server.core.client import CoreClient
-    from lsp_server.core.target import remote_endpoint
+    from lsp_server.core_client.client import CoreClient
+    from lsp_server.core_client.link import remote_endpoint
 
     status = CoreStatus("unloaded", "")
 

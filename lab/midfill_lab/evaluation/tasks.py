@@ -16,8 +16,7 @@ from pathlib import Path, PurePosixPath
 from random import Random
 from typing import Literal
 
-from lsp_server.prompts.anchors import LINES_BACK
-from lsp_server.prompts.windows import WindowBudget
+from lsp_server.prompts.anchors import LINES_BACK, WindowBudget
 from midfill_lab.training.sources import is_test, is_vendored, read_source, reason_to_drop
 from protocol.errors import BadInput
 from protocol.messages import Prompt

@@ -13,7 +13,7 @@ from safetensors import safe_open
 
 from inference.checkpoints.architecture import Architecture
 from inference.checkpoints.checkpoint import Checkpoint, find_checkpoint
-from inference.checkpoints.gguf.pre_tokenizers import pre_tokenizer
+from inference.checkpoints.gguf.tokenizer import pre_tokenizer
 from midfill_lab.training.options import Quantization
 from midfill_lab.training.rounding import kind_of
 from protocol.errors import BadModel

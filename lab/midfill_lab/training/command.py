@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from midfill.takes_options import takes_options
+from midfill.options import takes_options
 from midfill_lab.training.arguments import TrainArguments
 
 STOPPED = 130  # as a shell has it for what Ctrl-C ended

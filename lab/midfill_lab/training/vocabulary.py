@@ -8,7 +8,7 @@ from typing import Any
 
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 
-from inference.checkpoints.gguf.pre_tokenizers import pre_tokenizer
+from inference.checkpoints.gguf.tokenizer import pre_tokenizer
 from inference.text.fim import AUTO
 from inference.text.tokenization import MarkerIds, TextTokenizer
 from midfill_lab.training.options import VocabularyError

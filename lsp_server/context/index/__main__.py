@@ -9,8 +9,8 @@ import logging
 import os
 import sys
 
-from lsp_server.context.index.answering import answer
-from lsp_server.context.index.messages import Request
+from lsp_server.context.index.keeper import IndexRequest
+from lsp_server.context.index.scan import answer
 
 
 def main() -> None:
@@ -19,7 +19,7 @@ def main() -> None:
     if hasattr(os, "nice"):
         os.nice(10)
     for line in sys.stdin.buffer:
-        sys.stdout.buffer.write(answer(Request.decode(line)).encode())
+        sys.stdout.buffer.write(answer(IndexRequest.decode(line)).encode())
         sys.stdout.buffer.flush()
 
 

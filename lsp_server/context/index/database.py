@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import platformdirs
 
-from lsp_server.context.cutting import FileStamp
-from lsp_server.editing.documents import split_lines
+from lsp_server.context.proposals import FileStamp
+from lsp_server.documents.documents import split_lines
 
 if TYPE_CHECKING:
     from lsp_server.context.index.grammars import Definition
@@ -66,7 +66,7 @@ class LastScan:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class IndexedDefinition:
     """A definition that a look-up found; `path` is its file's, in the workspace folder, with `/`."""
 
     path: str
@@ -201,7 +201,7 @@ def remove_index(file: Path) -> None:
         each.unlink(missing_ok=True)
 
 
-def look_up(file: Path, names: Iterable[str]) -> Iterator[Found]:
+def look_up(file: Path, names: Iterable[str]) -> Iterator[IndexedDefinition]:
     """The definitions with one of these names; none if there is no index yet, or if it cannot be read."""
     wanted = list(dict.fromkeys(names))[:_MOST_FOUND]
     if not wanted or not file.is_file():
@@ -212,7 +212,9 @@ def look_up(file: Path, names: Iterable[str]) -> Iterator[Found]:
     )
     for path, changed, size, name, container, shown, first, lines in _rows(file, query, [wanted]):
         held = split_lines(lines)
-        yield Found(path, (changed, size), name, container, shown, first, tuple(held if held[-1] else held[:-1]))
+        yield IndexedDefinition(
+            path, (changed, size), name, container, shown, first, tuple(held if held[-1] else held[:-1])
+        )
 
 
 def files_using(file: Path, names: Iterable[str]) -> list[tuple[str, str]]:

@@ -14,7 +14,7 @@ from importlib import import_module
 
 from tree_sitter import Language, Node, Parser
 
-from lsp_server.editing.languages import grammar_by_file
+from lsp_server.documents.languages import grammar_by_file
 
 _MOST_DEFINITIONS = 2_000  # of one file
 _MOST_MEMBERS = 24  # shown of a class

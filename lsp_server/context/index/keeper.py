@@ -1,15 +1,125 @@
-"""Keeps the indexes of the workspace folders up to date: tells their process which files changed, and when to scan."""
+"""The keeper of workspace folders' indexes: starts their process, tells it which files changed and when to scan."""
 
 from __future__ import annotations
 
 import asyncio
+import json
+import logging
+import subprocess
+import sys
 import time
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Literal
 
-from lsp_server.context.index.messages import Request, When
-from lsp_server.context.index.process import IndexProcess
-from lsp_server.editing.file_uris import split_uri
+from lsp_server.documents.positions import split_uri
+
+When = Literal["no", "due", "opened", "now"]
+"""When the whole folder is scanned: not, if its cost makes that due, at the start of a window, or in any case."""
+
+
+@dataclass(frozen=True, slots=True)
+class IndexRequest:
+    """A folder, its files that have changed (their paths in it, with `/`), and whether to scan all of it."""
+
+    folder: str
+    files: tuple[str, ...] = ()
+    scan: When = "no"
+
+    def encode(self) -> bytes:
+        return json.dumps(asdict(self)).encode() + b"\n"
+
+    @classmethod
+    def decode(cls, line: bytes) -> IndexRequest:
+        return cls(**json.loads(line))
+
+
+@dataclass(frozen=True, slots=True)
+class IndexAnswer:
+    """What became of a request: counts of files, CPU seconds, and the seconds until a scan is due.
+
+    `is_busy` says that another process writes the index now, and `is_unfit` that the folder is not indexed.
+    """
+
+    again_s: float
+    is_busy: bool = False
+    is_unfit: bool = False
+    looked_at: int = 0
+    checked: int = 0
+    read: int = 0
+    removed: int = 0
+    cpu_s: float = 0.0
+
+    def encode(self) -> bytes:
+        return json.dumps(asdict(self)).encode() + b"\n"
+
+    @classmethod
+    def decode(cls, line: bytes) -> IndexAnswer:
+        return cls(**json.loads(line))
+
+
+logger = logging.getLogger(__name__)
+
+# -P: `python -m` would find the modules of the folder that the editor was started in first.
+_COMMAND = (sys.executable, "-P", "-m", "lsp_server.context.index")
+
+
+class IndexProcess:
+    """A process that brings indexes up to date; use it as a context manager, so that it ends.
+
+    If a caller is cancelled, the process ends at once; what it has committed stays.
+    """
+
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[bytes] | None = None
+
+    async def __aenter__(self) -> IndexProcess:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        process, self._process = self._process, None
+        if process is not None:
+            await asyncio.to_thread(_end, process)
+
+    async def ask(self, request: IndexRequest) -> IndexAnswer | None:
+        """Pass a request on; None if the process fails, which it reports on stderr. The index then stays as it is."""
+        try:
+            if self._process is None:
+                self._process = subprocess.Popen(_COMMAND, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+            return await asyncio.to_thread(_exchange, self._process, request)
+        except asyncio.CancelledError:
+            if self._process is not None:
+                self._process.kill()  # the thread, which goes on, waits for its end
+            raise
+        except (OSError, ValueError, TypeError) as error:
+            logger.warning("the index of %s is not up to date: %s", request.folder, error)
+            await self.__aexit__()
+            return None
+
+
+def _exchange(process: subprocess.Popen[bytes], request: IndexRequest) -> IndexAnswer:
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write(request.encode())
+    process.stdin.flush()
+    line = process.stdout.readline()
+    if not line:
+        raise OSError(f"its process ended with status {process.wait()}")
+    return IndexAnswer.decode(line)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    with suppress(OSError), process:  # closes its input, by which it ends, and waits
+        pass
+
+
+async def scan_apart(folder: Path) -> None:
+    """Bring a folder's index up to date in a process of its own."""
+    async with IndexProcess() as process:
+        await process.ask(IndexRequest(str(folder), scan="now"))
+
 
 SETTLE_S = 2.0  # after a change, for more of them
 APART_S = 10.0  # until a process that writes the same index is asked again
@@ -88,7 +198,7 @@ class IndexKeeper:
         if not self._enabled or not (files or is_due):
             return
         scan: When = "no" if not is_due else "due" if folder in self._next_scan else "opened"
-        answer = await process.ask(Request(str(folder), tuple(sorted(files)), scan))
+        answer = await process.ask(IndexRequest(str(folder), tuple(sorted(files)), scan))
         again_s = _FAILED_APART_S if answer is None else answer.again_s
         if answer is not None and answer.is_busy:
             self._changed.setdefault(folder, set()).update(files)

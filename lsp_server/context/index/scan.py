@@ -1,23 +1,87 @@
-"""Brings the index of a workspace folder up to date: reads what changed, removes what vanished or is excluded."""
+"""The scan of a workspace folder into its index: which folders may be indexed, what changed, and when to scan again."""
 
 from __future__ import annotations
 
 import logging
 import os
 import re
+import sqlite3
 import stat
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import Protocol
+from typing import Any, NamedTuple, Protocol
 
-from lsp_server.context.cutting import FileStamp
-from lsp_server.context.identifiers import names_used
-from lsp_server.context.index.database import Indexed, IndexWriter
+import psutil
+from filelock import FileLock, Timeout
+
+from lsp_server.context.index.database import Indexed, IndexWriter, LastScan, index_file, remove_index, remove_unused
 from lsp_server.context.index.grammars import GRAMMAR_BY_SUFFIX, definitions_in
+from lsp_server.context.index.keeper import IndexAnswer, IndexRequest, When
+from lsp_server.context.proposals import FileStamp
+from lsp_server.context.symbols import names_used
+from lsp_server.exclusion.exclusion import Exclusion
+
+PROJECT_MARKS = (
+    *(".git", ".hg", ".svn", ".jj"),
+    *("pyproject.toml", "setup.py", "setup.cfg", "requirements.txt"),
+    *("package.json", "tsconfig.json", "jsconfig.json", "deno.json"),
+    *("go.mod", "go.work", "Cargo.toml", "Makefile", "CMakeLists.txt"),
+    ".midfillignore",
+)
+"""One of these in a folder, or in one around it, says that the folder belongs to a project."""
+
+# File systems of other machines, as Linux, macOS and Windows call them. Those that share folders of a host with a
+# virtual machine or a container on it are not here.
+_REMOTE_NAMES = (
+    "nfs nfs3 nfs4 cifs smb smb2 smb3 smbfs afpfs webdav davfs 9p afs ceph glusterfs lustre ncpfs sshfs "
+    "fuse.sshfs fuse.rclone fuse.s3fs fuse.gcsfuse fuse.davfs2 fuse.glusterfs fuse.ceph osxfuse macfuse"
+)
+_REMOTE = frozenset(_REMOTE_NAMES.split())
+_REMOVABLE_OPTIONS = frozenset({"removable", "remote", "cdrom"})  # by which psutil tells drives of Windows
+_REMOVABLE_PLACES = tuple(map(Path, ("/media", "/run/media", "/Volumes")))  # where desktops mount what is plugged in
+
+
+class Mount(NamedTuple):
+    """A mounted file system."""
+
+    place: Path
+    file_system: str
+    options: str = ""
+
+
+def mounts() -> Iterator[Mount]:
+    """What is mounted now."""
+    for each in psutil.disk_partitions(all=True):
+        yield Mount(Path(each.mountpoint), each.fstype.lower(), each.opts)
+
+
+def unfit(folder: Path, home: Path, mounted: Callable[[], Iterable[Mount]] = mounts) -> str | None:
+    """Why the folder, which is given without links, is not indexed; None if it may be."""
+    if folder.parent == folder or home.is_relative_to(folder):
+        return "it is a whole disk, or holds the home folder"
+    outer = (each for each in (folder, *folder.parents) if each.parent != each and not home.is_relative_to(each))
+    if not any((each / mark).exists() for each in outer for mark in PROJECT_MARKS):
+        return f"neither it nor a folder around it has a mark of a project, such as {PROJECT_MARKS[0]}"
+    return unfit_disk(folder, mounted)
+
+
+def unfit_disk(folder: Path, mounted: Callable[[], Iterable[Mount]] = mounts) -> str | None:
+    """Why nothing on the folder's file system is indexed; None if it may be."""
+    around = [each for each in mounted() if folder.is_relative_to(each.place)]
+    mount = max(around, key=lambda each: len(each.place.parts), default=None)
+    if mount is None:
+        return None
+    if mount.file_system in _REMOTE or not _REMOVABLE_OPTIONS.isdisjoint(mount.options.split(",")):
+        return f"{mount.place} is on another machine, or removable ({mount.file_system} {mount.options})"
+    if any(mount.place.is_relative_to(place) for place in _REMOVABLE_PLACES):
+        return f"{mount.place} is where removable disks are mounted"
+    return None
+
 
 logger = logging.getLogger(__name__)
 
@@ -251,3 +315,83 @@ def _stamp_of(status: os.stat_result) -> FileStamp | None:
     """The state of a regular file that is small enough; None if it is none."""
     is_read = stat.S_ISREG(status.st_mode) and status.st_size <= _MOST_BYTES
     return (status.st_mtime_ns, status.st_size) if is_read else None
+
+
+_COST_TIMES = 100  # a scan takes at most one hundredth of the time
+_LEAST_APART_S = 60.0
+_AFTER_LIMIT_S = 24 * 3600.0  # a folder beyond a limit will be so tomorrow
+_RECHECK_S = 60.0  # of ignore files, during a scan
+_UNFIT_APART_S = 3600.0  # it may become a project
+_DAMAGED = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
+
+
+def answer(request: IndexRequest, is_on_battery: Callable[[], bool] | None = None) -> IndexAnswer:
+    """Bring the index of a folder up to date as the request asks."""
+    since = time.process_time()
+    folder = Path(request.folder).resolve()
+    file = index_file(folder)
+    if (problem := unfit(folder, Path.home().resolve())) is not None:
+        logger.info("%s is not indexed: %s", folder, problem)
+        remove_index(file)
+        return IndexAnswer(_UNFIT_APART_S, is_unfit=True)
+    file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    try:
+        with FileLock(file.with_name(f"{file.name}.lock"), timeout=0):
+            return _bring_up_to_date(folder, file, request, since, is_on_battery or _is_on_battery)
+    except Timeout:
+        return IndexAnswer(_LEAST_APART_S, is_busy=True)
+
+
+def _bring_up_to_date(
+    folder: Path, file: Path, request: IndexRequest, since: float, is_on_battery: Callable[[], bool]
+) -> IndexAnswer:
+    exclusion = Exclusion([folder.as_uri()], time.monotonic, _RECHECK_S)
+    rules = Rules(exclusion.rules_of, unfit_disk)
+    try:
+        with closing(IndexWriter(file)) as writer:
+            last = writer.last_scan()
+            if _is_due(request.scan, last, time.time(), is_on_battery):
+                work = scan(folder, writer, rules)
+                last = LastScan(time.time(), time.process_time() - since, work.is_complete)
+                writer.scanned(last)
+                remove_unused()
+            else:
+                work = update(folder, writer, rules, request.files)
+    except sqlite3.DatabaseError as error:
+        if error.sqlite_errorcode & 0xFF in _DAMAGED:
+            remove_index(file)  # the next scan builds it anew
+        raise
+    file.touch()
+    again_s = max(_LEAST_APART_S, _wait_s(last, time.time(), "due"))
+    return IndexAnswer(
+        again_s,
+        looked_at=work.looked_at,
+        checked=work.checked,
+        read=len(work.read),
+        removed=len(work.removed),
+        cpu_s=time.process_time() - since,
+    )
+
+
+def _is_due(when: When, last: LastScan | None, now: float, is_on_battery: Callable[[], bool]) -> bool:
+    if when in ("no", "now") or last is None:
+        return when != "no"
+    return _wait_s(last, now, when) == 0 and not is_on_battery()
+
+
+def _wait_s(last: LastScan | None, now: float, when: When) -> float:
+    """The time until a scan is due; what a window missed while it was closed does not wait for the cost's sake."""
+    if last is None or last.finished > now:
+        return 0.0
+    apart = _AFTER_LIMIT_S if not last.is_complete else 0.0
+    apart = max(apart, _LEAST_APART_S, _COST_TIMES * last.cpu_s if when == "due" else 0.0)
+    return max(0.0, last.finished + apart - now)
+
+
+def _is_on_battery() -> bool:
+    sensors: Callable[[], Any] | None = getattr(psutil, "sensors_battery", None)  # not on every system
+    try:
+        battery = sensors() if sensors is not None else None
+    except (OSError, ValueError, RuntimeError):  # what a driver says cannot be read
+        return False
+    return battery is not None and battery.power_plugged is False

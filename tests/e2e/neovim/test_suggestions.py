@@ -8,8 +8,7 @@ from pathlib import Path
 
 import psutil
 
-from lsp_server.usage.database import read_statistics
-from lsp_server.usage.statistics import Statistics, total
+from lsp_server.usage.statistics import Statistics, read_statistics, total
 from tests.e2e.conftest import READY_SECONDS, core_pids
 from tests.e2e.neovim.conftest import OpenNeovim
 from tests.e2e.neovim.driver import Neovim, until

@@ -11,17 +11,17 @@ import psutil
 import pytest
 import torch
 
-from inference.backends.chunk import Chunk, Draw
 from inference.backends.cuda import find_device, give_memory_back
+from inference.backends.model import Chunk, Draw
 from inference.backends.sampling import BEST, choose
+from inference.core.engine_holder import EngineHolder
+from inference.core.scheduler import Scheduler
 from inference.engine.engine import Engine
 from inference.engine.request import Request
 from inference.loading.engine import load_engine
 from inference.loading.options import EngineOptions
-from inference.scheduling.engine_holder import EngineHolder
-from inference.scheduling.scheduler import Scheduler
-from kv_store.dry_workspace import DryWorkspace
-from kv_store.tiers.tensor_storage import HostStorage
+from kv_store.interface import DryWorkspace
+from kv_store.workspace import HostStorage
 from protocol.errors import BadInput, DeviceLost
 from protocol.messages import Completion, CompletionRequest, Prompt, StopRule
 from tests.inference.requests import begin

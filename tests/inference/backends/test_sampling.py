@@ -8,9 +8,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inference.backends.chunk import Chunk, Draw
+from inference.backends.model import Chunk, Draw
 from inference.backends.sampling import choose, draw, greedy_choices, highest_of
-from kv_store.dry_workspace import DryWorkspace
+from kv_store.interface import DryWorkspace
 
 SCORES = np.log(np.array([0.1, 0.4, 0.2, 0.3]))
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from inference.checkpoints.generic_shape import read_generic_shape
+from inference.checkpoints.architecture import read_generic_shape
 from protocol.errors import BadModel
 
 GPT_BIGCODE = {"model_type": "gpt_bigcode", "n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 100}

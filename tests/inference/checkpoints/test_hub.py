@@ -12,10 +12,17 @@ import httpx2
 import pytest
 
 from inference.checkpoints.checkpoint import find_checkpoint, find_local_checkpoint
-from inference.checkpoints.hub import WANTED_FILES, cached_snapshot, fetch_snapshot
-from inference.checkpoints.hub_download import download, look_up
-from inference.checkpoints.hub_names import SeveralQuantizations, hub_name, quantizations
-from inference.remote.servers.tokenizers import open_tokenizer
+from inference.checkpoints.hub import (
+    WANTED_FILES,
+    SeveralQuantizations,
+    cached_snapshot,
+    download,
+    fetch_snapshot,
+    hub_name,
+    look_up,
+    quantizations,
+)
+from inference.remote.connecting import open_tokenizer
 from protocol.errors import BadModel
 from tests.inference import tiny_gguf
 from tests.inference.checkpoints.fake_hub import COMMIT, FakeHub

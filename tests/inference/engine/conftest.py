@@ -3,10 +3,10 @@ from __future__ import annotations
 import pytest
 
 from inference.engine.completing import Tools
-from inference.engine.decoding.typed_choices import TypedChoices
 from inference.engine.slots import Slots
+from inference.engine.typed_choices import TypedChoices
 from inference.text.tokenization import TextTokenizer
-from kv_store.dry_workspace import DryWorkspace
+from kv_store.interface import DryWorkspace
 from tests.inference.engine.driving import CONTEXT
 from tests.inference.slots import store_without_room
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from inference.backends.chunk import Chunk
-from inference.backends.model import Choice
+from inference.backends.model import Choice, Chunk
 from inference.engine.completing import Tools, complete
 from inference.engine.request import Request
 from inference.engine.turns import Run

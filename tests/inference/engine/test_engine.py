@@ -11,8 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec import structs
 
-from inference.backends.chunk import Chunk
-from inference.backends.model import Choice, DryModel
+from inference.backends.model import Choice, Chunk, DryModel
 from inference.engine.engine import Engine, Policy
 from inference.engine.interface import EngineInfo
 from inference.loading.engine import load_dry_engine, load_engine
@@ -20,7 +19,7 @@ from inference.loading.options import EngineOptions
 from inference.text.prompts import tokenize_prompt
 from inference.text.token_ids import TokenIds, common_prefix_length
 from inference.text.tokenization import TextTokenizer
-from kv_store.dry_workspace import DryWorkspace
+from kv_store.interface import DryWorkspace
 from protocol.errors import BadInput
 from protocol.messages import CompletionRequest, Prompt, Snippet, StopRule
 from protocol.settings import TINY_MODEL

@@ -8,11 +8,10 @@ from collections.abc import Callable
 import pytest
 from msgspec.structs import replace
 
-from inference.backends.chunk import Chunk
-from inference.backends.model import Choice
+from inference.backends.model import Choice, Chunk
 from inference.engine.completing import Tools
-from inference.engine.decoding.fitting import COMPARED
 from inference.engine.request import Request
+from inference.engine.search import COMPARED
 from inference.text.healing import Healer
 from inference.text.prompts import tokenize_prompt
 from inference.text.token_ids import packed

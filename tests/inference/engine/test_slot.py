@@ -1,11 +1,10 @@
 from __future__ import annotations
 
-from inference.engine.slot import SAVE_BEYOND, Slot
+from inference.engine.slots import SAVE_BEYOND, Slot
 from inference.text.token_ids import packed
-from kv_store.dry_workspace import DryWorkspace
-from kv_store.paged.store import PagedStore
-from kv_store.tiers.storage import MemoryStorage
-from kv_store.tiers.tier import Tier
+from kv_store.interface import DryWorkspace
+from kv_store.store import PagedStore
+from kv_store.tiers import MemoryStorage, Tier
 
 PROMPT = tuple(range(100, 140))
 

@@ -8,13 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inference.engine.sessions import session_of_user
-from inference.engine.slot import SAVE_BEYOND, Slot
-from inference.engine.slots import Slots
+from inference.engine.slots import SAVE_BEYOND, Slot, Slots
 from inference.text.token_ids import common_prefix_length, packed
-from kv_store.dry_workspace import DryWorkspace
-from kv_store.paged.store import PagedStore
-from kv_store.tiers.storage import MemoryStorage
-from kv_store.tiers.tier import Tier
+from kv_store.interface import DryWorkspace
+from kv_store.store import PagedStore
+from kv_store.tiers import MemoryStorage, Tier
 from protocol.messages import ANONYMOUS
 
 PROMPT = tuple(range(100, 140))

@@ -4,13 +4,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from inference.backends.chunk import Chunk
-from inference.backends.model import Choice
+from inference.backends.model import Choice, Chunk
 from inference.engine.completing import Stopped
 from inference.engine.request import Request
 from inference.engine.turns import ACTIVE_S, SHARED_CHUNK, SHARED_CHUNK_S, Run, Turns
 from inference.engine.writer import Steps
-from kv_store.dry_workspace import DryWorkspace
+from kv_store.interface import DryWorkspace
 from protocol.messages import Completion, CompletionRequest, Prompt, Usage
 
 CHUNK = 256

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from inference.backends.chunk import Chunk, Draw
+from inference.backends.model import Chunk, Draw
 from inference.engine.completing import Tools
-from inference.engine.decoding.draft_history import DraftHistories
+from inference.engine.drafts import DraftHistories
 from inference.engine.request import Request
 from protocol.messages import Alternative, Prompt, Sampling, StopRule, TokenLogprob
 from tests.inference.engine.driving import REQUEST, beside, drive, one_after_another

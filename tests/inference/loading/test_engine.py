@@ -145,8 +145,8 @@ IMPORTS = """
 import json, sys
 from inference.loading.options import EngineOptions
 from inference.loading import engine as loading
-from inference.scheduling import scheduler
-from inference.server import app, process
+from inference.core import scheduler
+from inference.core import app, process
 from inference.text import prompts, fim, tokenization, stops
 from protocol.messages import CompletionRequest, Prompt
 assert loading.is_here(EngineOptions(sys.argv[1]))

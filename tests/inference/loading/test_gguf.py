@@ -15,14 +15,14 @@ import torch
 from numpy.typing import NDArray
 from safetensors.torch import load_file
 
-from inference.backends.chunk import Chunk
 from inference.backends.cpu.library import unavailable_reason
 from inference.backends.cpu.model import KernelModel
 from inference.backends.llama.decoder import Decoder
+from inference.backends.model import Chunk
 from inference.checkpoints.architecture import Architecture
 from inference.checkpoints.checkpoint import open_checkpoint
+from inference.loading.components import load_decoder
 from inference.loading.engine import load_engine
-from inference.loading.llama import load_decoder
 from inference.loading.options import EngineOptions
 from protocol.messages import CompletionRequest, Prompt
 from protocol.settings import Weights
@@ -117,7 +117,7 @@ def test_loading_takes_little_more_than_the_file(tmp_path: Path) -> None:
 import resource, torch
 from pathlib import Path
 from inference.checkpoints.checkpoint import open_checkpoint
-from inference.loading.llama import load_decoder
+from inference.loading.components import load_decoder
 from inference.loading.options import EngineOptions
 checkpoint = open_checkpoint(Path({str(path)!r}), "wide")
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

@@ -34,7 +34,7 @@ import gc, json, sys
 from pathlib import Path
 import torch
 from inference.checkpoints.checkpoint import find_checkpoint
-from inference.loading.llama import load_decoder
+from inference.loading.components import load_decoder
 from inference.loading.options import EngineOptions
 
 def load(folder):

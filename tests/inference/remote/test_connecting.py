@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from inference.loading.options import EngineOptions
+from inference.remote import llama_server as llama_server_module
 from inference.remote.connecting import connect
-from inference.remote.servers import llama_server as llama_server_module
-from inference.remote.servers.address import EngineAddress, read_engine_address
+from inference.remote.server import EngineAddress, read_engine_address
 from protocol.errors import BadInput, BadModel, EngineUnavailable
 from protocol.messages import CompletionRequest, Prompt
 from tests.inference.remote.conftest import Connect
@@ -146,7 +146,7 @@ def test_a_core_with_a_remote_engine_imports_no_torch(server: FakeServer, opened
     url = opened.enter_context(serving(llama_server(server)))
     program = (
         "import sys\n"
-        "import inference.server.process\n"
+        "import inference.core.process\n"
         "from inference.loading.options import EngineOptions\n"
         "from inference.remote.connecting import needs_download, open_engine\n"
         "from protocol.messages import CompletionRequest, Prompt\n"

@@ -9,17 +9,16 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from inference.core.engine_holder import EngineHolder
+from inference.core.scheduler import Scheduler
 from inference.engine.request import Request
 from inference.loading.options import EngineOptions
 from inference.remote.connecting import connect
 from inference.remote.engine import UNREPORTED, RemoteEngine
-from inference.remote.servers.openai import CONSTRAINTS
-from inference.scheduling.engine_holder import EngineHolder
-from inference.scheduling.scheduler import Scheduler
+from inference.remote.openai import CONSTRAINTS
 from inference.text.prompts import tokenize_prompt
 from protocol.errors import BadInput, Busy, Cancelled, EngineUnavailable
-from protocol.heat import heat
-from protocol.messages import ANONYMOUS, Alternative, Completion, CompletionRequest, Prompt, Sampling, StopRule
+from protocol.messages import ANONYMOUS, Alternative, Completion, CompletionRequest, Prompt, Sampling, StopRule, heat
 from tests.inference.remote.conftest import Connect
 from tests.inference.remote.fake_servers import (
     FORBIDDEN,

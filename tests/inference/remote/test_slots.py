@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inference.remote.slots import TOLERANCE_TOKENS, Place, Places
+from inference.remote.slots import TOLERANCE_TOKENS, RemoteSlot, RemoteSlots
 from inference.text.token_ids import packed
 from protocol.messages import ANONYMOUS
 
@@ -16,8 +16,8 @@ ACTIONS = st.lists(st.tuples(st.sampled_from(["lend", "give back", "release", "f
 
 @given(ACTIONS, st.sampled_from([None, 1, 2, 3]))
 def test_every_place_is_idle_or_lent_once(actions: list[tuple[str, str, list[int]]], slots: int | None) -> None:
-    places = Places(slots)
-    lent: list[Place] = []
+    places = RemoteSlots(slots)
+    lent: list[RemoteSlot] = []
     for action, session, prompt in actions:
         if action == "lend" and (slots is None or len(lent) < slots):
             place = places.lend(session, packed(prompt))
@@ -41,7 +41,7 @@ def test_every_place_is_idle_or_lent_once(actions: list[tuple[str, str, list[int
 
 @given(PROMPTS, PROMPTS)
 def test_a_session_gets_its_last_place(first: list[int], second: list[int]) -> None:
-    places = Places(3)
+    places = RemoteSlots(3)
     for session in ("me/a", "me/b"):
         places.give_back(places.lend(session, packed(first)), packed(first))
     place = places.lend("me/a", packed(second))
@@ -49,7 +49,7 @@ def test_a_session_gets_its_last_place(first: list[int], second: list[int]) -> N
 
 
 def test_forgotten_documents_leave_no_tokens() -> None:
-    places = Places(3)
+    places = RemoteSlots(3)
     for session in ("me/a", "you/a", "me/b"):
         places.give_back(places.lend(session, packed([1])), packed([1] * 5))
     lent = places.lend("you/a", packed([1]))
@@ -59,7 +59,7 @@ def test_forgotten_documents_leave_no_tokens() -> None:
 
 
 def test_a_slot_is_foreign_until_the_users_own_prompt_is_computed() -> None:
-    places = Places(1)
+    places = RemoteSlots(1)
     ann = places.lend("me/ann/a", packed([1]))
     assert ann.is_foreign  # what it has is unknown
     places.give_back(ann, packed())
@@ -71,7 +71,7 @@ def test_a_slot_is_foreign_until_the_users_own_prompt_is_computed() -> None:
 
 
 def test_a_prompt_without_a_slot_makes_every_slot_foreign() -> None:
-    places = Places(1)
+    places = RemoteSlots(1)
     bob = places.lend("me/bob/a", packed([1]))
     waiting = places.lend("me/ann/a", packed([1]))
     assert waiting.is_foreign
@@ -82,7 +82,7 @@ def test_a_prompt_without_a_slot_makes_every_slot_foreign() -> None:
 
 
 def test_few_missing_tokens_are_no_loss() -> None:
-    places = Places(1)
+    places = RemoteSlots(1)
     assert not places.note_cached(TOLERANCE_TOKENS, 0)
     assert places.lost_tokens == 0
     assert not places.note_cached(TOLERANCE_TOKENS + 6, 5)

@@ -19,7 +19,7 @@ from inference.text.fim import FORMATS
 from inference.text.healing import MOST_TYPED_BYTES, HealedIncrement, Healer, TypedBytes, wants_healing
 from inference.text.prompts import tokenize_prompt
 from inference.text.tokenization import TextTokenizer
-from kv_store.dry_workspace import DryWorkspace
+from kv_store.interface import DryWorkspace
 from protocol.errors import BadModel
 from protocol.messages import CompletionRequest, Prompt, StopRule
 from protocol.settings import TINY_MODEL

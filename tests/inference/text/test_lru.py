@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from inference.text.lru import LRUCache
+from inference.text.tokenization import LRUCache
 
 
 def test_oldest_goes_when_there_are_too_many() -> None:

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers.pre_tokenizers import ByteLevel
 
-from inference.text.segments import MAX_SEGMENT_CHARS, RULES, CutRule, choose_rule, split_segments
+from inference.text.tokenization import MAX_SEGMENT_CHARS, RULES, CutRule, choose_rule, split_segments
 
 SOURCE = "class A:\n    def f(self):\n\n        return 1\n\n\nx = 2\n"
 

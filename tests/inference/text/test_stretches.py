@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from inference.loading.engine import load_dry_engine
 from inference.loading.options import EngineOptions
-from inference.text.prompts import tokenize_prompt
-from inference.text.stretches import stretches
+from inference.text.prompts import stretches, tokenize_prompt
 from inference.text.tokenization import TextTokenizer
 from protocol.messages import Prompt, Snippet
 from protocol.settings import TINY_MODEL

@@ -9,9 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inference.text.fim import FORMATS
-from inference.text.segments import MAX_SEGMENT_CHARS
 from inference.text.token_ids import TokenIds, packed
-from inference.text.tokenization import TextTokenizer, read_tokenizer
+from inference.text.tokenization import MAX_SEGMENT_CHARS, TextTokenizer, read_tokenizer
 from protocol.errors import BadModel
 from tests.inference.byte_fallback import write_fallback_tokenizer
 from tests.inference.tiny import ROOT, write_tokenizer

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from lsp_server.prompts.windows import WindowBudget
+from lsp_server.prompts.anchors import WindowBudget
 from midfill_lab.evaluation.cross_file import CONDITIONS, TODAY, Desk, read_outcomes, rows, run, score, task_object
 from midfill_lab.evaluation.packages import CrossFileTask, Package, cut_tasks
 from protocol.errors import BadInput

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from inference.checkpoints.checkpoint import find_checkpoint
-from lsp_server.prompts.windows import WindowBudget
+from lsp_server.prompts.anchors import WindowBudget
 from midfill_lab.evaluation.runner import Complete, Evaluator, Row, TaskSet, mean, score, share, token_ends_of
 from midfill_lab.evaluation.sandbox import Sandbox
 from midfill_lab.evaluation.tasks import FORMATS, SPLITS, Case, Split, Task, read_benchmark

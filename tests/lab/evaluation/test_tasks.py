@@ -10,9 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from lsp_server.editing.documents import Document, Position
-from lsp_server.prompts.anchors import lay
-from lsp_server.prompts.windows import StickyEdges, WindowBudget
+from lsp_server.documents.documents import Document, Position
+from lsp_server.prompts.anchors import StickyEdges, WindowBudget, lay
 from midfill_lab.evaluation.runner import score
 from midfill_lab.evaluation.sandbox import Sandbox
 from midfill_lab.evaluation.tasks import (

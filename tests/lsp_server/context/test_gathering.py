@@ -12,9 +12,9 @@ import pytest
 
 from lsp_server.context.index.database import IndexWriter, index_file
 from lsp_server.context.index.scan import NO_RULES, scan
-from lsp_server.context.proposals import Place, TextProposal
-from lsp_server.editing.documents import Document, Position
-from lsp_server.prompts.surroundings import Surroundings
+from lsp_server.context.proposals import PromptPlace, TextProposal
+from lsp_server.documents.documents import Document, Position
+from lsp_server.suggesting.open_documents import Surroundings
 from protocol.settings import Settings
 
 ALPHA = "alpha = beta(gamma, delta)\n" * 20
@@ -98,7 +98,7 @@ class Slow:
     def __init__(self) -> None:
         self.begun, self.go_on = threading.Event(), threading.Event()
 
-    def propose(self, place: Place) -> Sequence[TextProposal]:
+    def propose(self, place: PromptPlace) -> Sequence[TextProposal]:
         self.begun.set()
         assert self.go_on.wait(60)
         return ()

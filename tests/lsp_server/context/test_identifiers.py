@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lsp_server.context.identifiers import names_used, uses
+from lsp_server.context.symbols import names_used, uses
 
 PIECES = ["load", "def", "class", "x", "App", " ", "\n", "#", "import", "(", "\t", "é1", '"""', "self", "\f", "a" * 300]
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lsp_server.context.imports import Import, imports_of
+from lsp_server.context.symbols import Import, imports_of
 
 
 def imports(text: str, path: str, language_id: str) -> list[Import]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from lsp_server.context.neighbours import MAX_NEIGHBOURS, NeighbourTexts, neighbours_of
+from lsp_server.context.index_sources import MAX_NEIGHBOURS, NeighbourTexts, neighbours_of
 
 
 def names(uris: list[str]) -> list[str]:

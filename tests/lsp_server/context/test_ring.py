@@ -6,10 +6,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lsp_server.context.ring import Context, ContextRing
-from lsp_server.editing.documents import Document, Edit, Position
-from lsp_server.editing.file_uris import shown_path
+from lsp_server.documents.documents import Document, Edit, Position
+from lsp_server.documents.positions import shown_path
+from lsp_server.prompts.anchors import WindowBudget
 from lsp_server.prompts.planner import PromptPlanner
-from lsp_server.prompts.windows import WindowBudget
 from protocol.messages import Snippet
 
 BUDGET = 1200  # two snippets of 40 lines of the documents below, and not three

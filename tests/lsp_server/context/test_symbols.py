@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from lsp_server.context.proposals import Place
+from lsp_server.context.proposals import PromptPlace
 from lsp_server.context.symbols import symbols_of
 
 
@@ -23,7 +23,7 @@ from lsp_server.context.symbols import symbols_of
 )
 def test_only_files_of_related_languages_are_others(language_id: str, path: str, alike: set[str]) -> None:
     folder = Path("/project")
-    place = Place((folder / path).as_uri(), language_id, (), (), ())
+    place = PromptPlace((folder / path).as_uri(), language_id, (), (), ())
     symbols = symbols_of(place, {folder: Path("/index")})
     assert symbols is not None
     others = ("b.py", "b.pyi", "b.pyw", "b.js", "b.mts", "b.tsx", "b.vue", "b.go", "b.rs", "b")

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from lsp_server.exclusion.ignore_files import IgnoreFiles
-from lsp_server.exclusion.ignore_rules import Rules, TooManyWildcards
+from lsp_server.exclusion.ignore_rules import IgnoreRules, TooManyWildcards
 
 # fmt: off
 PIECES = [
@@ -24,8 +24,8 @@ LINES = st.lists(st.lists(st.sampled_from(PIECES), max_size=6).map("".join), max
 PATHS = st.sets(st.lists(st.sampled_from(NAMES), min_size=1, max_size=5).map("/".join), min_size=10, max_size=30)
 
 
-def rules(*lines: str, ignore_case: bool = False) -> Rules:
-    return Rules(lines, ignore_case=ignore_case)
+def rules(*lines: str, ignore_case: bool = False) -> IgnoreRules:
+    return IgnoreRules(lines, ignore_case=ignore_case)
 
 
 @pytest.mark.parametrize("line", ["", "   ", "# comment", "\r", "/"])

@@ -9,12 +9,11 @@ from lsprotocol import types
 from pygls.exceptions import JsonRpcRequestCancelled
 
 from lsp_server.custom_messages import ACCEPTED_COMMAND, DID_ACCEPT_PARTLY, DID_CHANGE_STATUS, DID_SHOW
-from lsp_server.editing.documents import Document, Position
-from lsp_server.editing.positions import PositionCodec, PositionEncoding
+from lsp_server.documents.documents import Document, Position
+from lsp_server.documents.positions import PositionCodec, PositionEncoding
 from lsp_server.features.suggestions import accepted_command, inline_item, popup_item
 from lsp_server.filters.cursor_context import Insertion
-from lsp_server.usage.database import read_statistics, statistics_file
-from lsp_server.usage.statistics import Statistics, total
+from lsp_server.usage.statistics import Statistics, read_statistics, statistics_file, total
 from protocol.messages import CompletionRequest, CoreStatus
 from tests.lsp_server.editor import URI, Editor, connected_editor, editor_on, inline_params, until
 from tests.lsp_server.fake_core import FakeCore, never, says

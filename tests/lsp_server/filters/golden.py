@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from lsp_server.editing.documents import Document, Position, split_lines
+from lsp_server.documents.documents import Document, Position, split_lines
 from lsp_server.filters.cursor_context import CursorContext, Insertion, context_at
 from lsp_server.filters.order import Filter, fitted, worth_showing
+from lsp_server.prompts.anchors import WindowBudget
 from lsp_server.prompts.planner import PromptPlanner
-from lsp_server.prompts.windows import WindowBudget
 
 
 def place(marked: str, language_id: str = "python", **other: bool) -> CursorContext:

@@ -7,10 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import structs
 
-from lsp_server.editing.documents import Document, Edit, Position, line_length
-from lsp_server.prompts.anchors import LINES_BACK
+from lsp_server.documents.documents import Document, Edit, Position, line_length
+from lsp_server.prompts.anchors import LINES_BACK, WindowBudget
 from lsp_server.prompts.planner import Plan, PromptPlanner, Strategy
-from lsp_server.prompts.windows import WindowBudget
 
 BUDGET = WindowBudget(prefix_tokens=200, suffix_tokens=100, increment_tokens=60, chars_per_token=3.0)
 

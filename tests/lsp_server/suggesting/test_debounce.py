@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 
-from lsp_server.suggesting.debounce import Pace
+from lsp_server.suggesting.editing_session import Pace
 
 
 def typing(interval_s: float, answer_ms: float, limit_ms: int = 100) -> float:

@@ -11,14 +11,13 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from lsp_server.core.link import LinkStatus
-from lsp_server.editing.documents import Document, Edit, Position
+from lsp_server.core_client.link import LinkStatus
+from lsp_server.documents.documents import Document, Edit, Position
 from lsp_server.filters.cursor_context import Insertion
 from lsp_server.filters.likely import LEAST_PROBABILITY
-from lsp_server.prompts.surroundings import Surroundings
 from lsp_server.suggesting import editing_session
 from lsp_server.suggesting.editing_session import EditingSession
-from lsp_server.suggesting.open_document import OpenDocument
+from lsp_server.suggesting.open_documents import OpenDocument, Surroundings
 from lsp_server.suggesting.queries import Query, Selected
 from lsp_server.suggesting.requests import PromptCost
 from protocol.errors import BadInput, CoreUnavailable, MidfillError

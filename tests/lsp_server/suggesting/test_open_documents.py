@@ -9,20 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lsp_server.editing.documents import (
-    Document,
-    Edit,
-    LineChange,
-    Position,
-    Replacement,
-    line_length,
-    split_lines,
-)
-from lsp_server.editing.positions import ClientPosition
+from lsp_server.documents.documents import Document, Edit, LineChange, Position, Replacement, line_length, split_lines
+from lsp_server.documents.positions import ClientPosition
 from lsp_server.filters.cursor_context import Insertion
 from lsp_server.prompts.planner import PromptPlanner
-from lsp_server.suggesting.last_suggestion import Suggestion
 from lsp_server.suggesting.open_documents import Change, OpenDocuments
+from lsp_server.suggesting.queries import Suggestion
 from protocol.errors import BadInput
 from protocol.settings import Settings
 

@@ -1,4 +1,7 @@
-"""What is counted of suggestions and of typing, and what becomes of them."""
+"""What is counted of suggestions and of typing, and what becomes of them.
+
+What counts as typed.
+"""
 
 from __future__ import annotations
 
@@ -7,14 +10,12 @@ from collections.abc import Sequence
 
 import pytest
 
-from lsp_server.editing.documents import Position
-from lsp_server.editing.positions import ClientPosition
+from lsp_server.documents.documents import Document, Edit, Position, Replacement
+from lsp_server.documents.positions import ClientPosition
 from lsp_server.filters.cursor_context import Insertion
-from lsp_server.suggesting.open_document import OpenDocument
-from lsp_server.suggesting.open_documents import Change, OpenDocuments
-from lsp_server.usage import kept
-from lsp_server.usage.acceptance import Acceptances
-from lsp_server.usage.kept import LOOKS, KeptText, Look
+from lsp_server.suggesting.open_documents import Change, OpenDocument, OpenDocuments
+from lsp_server.usage import acceptance
+from lsp_server.usage.acceptance import LOOKS, Acceptances, KeptText, Keyboard, Look
 from lsp_server.usage.statistics import Group, Statistics, total
 from protocol.settings import Settings
 
@@ -273,13 +274,68 @@ async def test_followed_texts_are_bounded_and_a_key_moves_few(editor: Editor, mo
         number = editor.answer(0, "one two", line=line)
         editor.change((0, 0, "one two"), line=line)
         editor.acceptances.accepted(number, 0)
-    assert len(editor.acceptances.kept._followed) == kept.MOST_FOLLOWED
-    assert editor.total.watched_10min == (1000 - kept.MOST_FOLLOWED) * len("one two")
+    assert len(editor.acceptances.kept._followed) == acceptance.MOST_FOLLOWED
+    assert editor.total.watched_10min == (1000 - acceptance.MOST_FOLLOWED) * len("one two")
     moves: list[object] = []
-    follow = kept.follow_span
-    monkeypatch.setattr(kept, "follow_span", lambda span, edit: moves.append(edit) or follow(span, edit))
+    follow = acceptance.follow_span
+    monkeypatch.setattr(acceptance, "follow_span", lambda span, edit: moves.append(edit) or follow(span, edit))
     editor.change((3, 3, "s"), line=900)
     assert len(moves) == 1
     assert len(editor.acceptances._answers) <= 32
     editor.acceptances.close()
     assert editor.total.kept_10min == 1000 * len("one two") - len("one")  # that word became another
+
+
+LONG = "a line that somebody has pasted\n"
+
+
+class Writer:
+    def __init__(self, text: str = "") -> None:
+        self.keyboard = Keyboard()
+        self.document = Document.from_text("file:///a", "python", 1, text)
+
+    def change(self, *edits: tuple[tuple[int, int], tuple[int, int], str]) -> Statistics:
+        replacements = []
+        for start, end, text in edits:
+            edit = Edit(Position(*start), Position(*end), text)
+            replacements.append(Replacement(edit, self.document.slice(edit.start, edit.end)))
+            self.document.apply(edit)
+        return self.keyboard.changed("file:///a", replacements)
+
+
+@pytest.mark.parametrize(
+    ("text", "edits", "typed"),
+    [
+        ("", [((0, 0), (0, 0), "x")], 1),
+        ("", [((0, 0), (0, 0), "()")], 2),
+        ("", [((0, 0), (0, 0), "\n        ")], 9),
+        ("re", [((0, 0), (0, 2), "read_everything_at_once()")], 23),  # from the popup
+        ("ni", [((0, 0), (0, 2), "nih")], 1),  # an input method
+        ("", [((0, 0), (0, 0), "a"), ((0, 1), (0, 1), "b")], 2),  # two keys in one message
+        ("ab", [((0, 2), (0, 2), "c"), ((0, 2), (0, 3), "")], 1),  # a key and backspace
+        ("a\na", [((0, 1), (0, 1), "x"), ((1, 1), (1, 1), "x")], 1),  # two cursors
+        ("", [((0, 0), (0, 0), LONG)], 0),
+        ("", [((0, 0), (0, 0), "if x in names:")], 0),
+        ("a=1\nb=1\n", [((0, 1), (0, 2), " = "), ((1, 2), (1, 3), " 1")], 0),  # a formatter
+        ("a\n" * 9, [((0, 0), (9, 0), "b\n" * 9)], 0),  # another branch
+        ("abcd", [((0, 0), (0, 4), "")], 0),
+    ],
+)
+def test_what_counts_as_typed(text: str, edits: list[tuple[tuple[int, int], tuple[int, int], str]], typed: int) -> None:
+    assert Writer(text).change(*edits).typed_characters == typed
+
+
+def test_undo_and_redo_count_nothing() -> None:
+    writer = Writer()
+    assert writer.change(((0, 0), (0, 0), "word")).typed_characters == 4
+    for _ in range(2):
+        writer.change(((0, 0), (0, 4), ""))
+        assert writer.change(((0, 0), (0, 0), "word")).typed_characters == 0
+
+
+def test_little_is_remembered() -> None:
+    writer = Writer("x" * 20_000)
+    for _ in range(200):
+        writer.change(((0, 0), (0, 1), ""))
+    writer.change(((0, 0), (0, 15_000), ""))
+    assert sum(len(text) for _, _, text in writer.keyboard._deleted) <= 64

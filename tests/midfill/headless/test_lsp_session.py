@@ -10,11 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from lsp_server.editing.documents import Edit, Position
-from lsp_server.editing.positions import PositionEncoding
+from lsp_server.documents.documents import Edit, Position
+from lsp_server.documents.positions import PositionEncoding
 from midfill.headless.lsp_process import LanguageServerFailed, LspProcess
-from midfill.headless.lsp_session import LspSession, open_session
-from midfill.headless.lsp_values import ServerStatus
+from midfill.headless.lsp_session import LspSession, ServerStatus, open_session
 from protocol.errors import BadInput, Cancelled
 
 URI = "file:///sample.py"

@@ -15,7 +15,7 @@ def test_the_dashboard_is_printed_with_its_key_and_opened_with_a_code(
         return f"http://{settings.model}/dashboard#{'code' if once else 'key'}"
 
     opened: list[str] = []
-    monkeypatch.setattr("lsp_server.core.dashboard.dashboard_url", url)
+    monkeypatch.setattr("lsp_server.core_client.control.dashboard_url", url)
     monkeypatch.setattr(webbrowser, "open", opened.append)
     result = CliRunner().invoke(app, ["dashboard", "--model", "core", *options])
     assert (result.stdout, opened) == ("http://core/dashboard#key\n", in_browser)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lsp_server.editing.documents import Document, Position
+from lsp_server.documents.documents import Document, Position
 from midfill.replay.trace import Patch, Trace, play, position_at, read_trace, text_at
 from protocol.errors import BadTrace
 

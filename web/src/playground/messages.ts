@@ -1,4 +1,4 @@
-// The messages between the page and its session: those of midfill/play/messages.py. Fields that have their default are left out.
+// The messages between the page and its session: those of midfill/play/session.py. Fields that have their default are left out.
 
 import type { Heat, Usage } from "../costs.ts";
 

@@ -8,12 +8,11 @@ import torch
 import torch.nn.functional as F  # noqa: N812 - the name that everybody uses
 from torch import Tensor
 
-from inference.backends.chunk import Chunk
-from inference.backends.cpu.limits import check_call
+from inference.backends.cpu.decoder import check_call
 from inference.backends.cpu.packing import WeightType, padded, vocabulary_type
-from inference.backends.llama.rope import rotate
+from inference.backends.llama.decoder import rotate
 from inference.backends.llama.weights import DecoderWeights, LayerWeights
-from inference.backends.model import Choice
+from inference.backends.model import Choice, Chunk
 from inference.backends.sampling import greedy_choices
 from inference.checkpoints.architecture import Architecture
 from inference.checkpoints.quantization import GROUP, LARGEST_INT8, quantize

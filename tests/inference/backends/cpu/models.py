@@ -10,7 +10,7 @@ from torch import Tensor
 from inference.backends.cpu.decoder import KernelDecoder
 from inference.backends.cpu.library import Level
 from inference.backends.cpu.packing import WeightType
-from inference.backends.llama.rope import rotation_tables
+from inference.backends.llama.decoder import rotation_tables
 from inference.backends.llama.weights import DecoderWeights, LayerWeights
 from inference.checkpoints.architecture import Architecture
 from kv_store.workspace import KVShape, KVWorkspace

@@ -12,12 +12,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from inference.backends.chunk import Chunk
 from inference.backends.cpu.decoder import KernelDecoder
 from inference.backends.cpu.library import LEVELS, KernelUnavailable, Level, levels
 from inference.backends.cpu.packing import WeightType
 from inference.backends.llama.decoder import Decoder
 from inference.backends.llama.weights import DecoderWeights, LayerWeights
+from inference.backends.model import Chunk
 from inference.checkpoints.weights import QuantizedType
 from kv_store.workspace import KVWorkspace
 from tests.inference.backends.cpu.models import POSITIONS, RandomModel, Shape

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from inference.backends.chunk import Chunk
+from inference.backends.model import Chunk
 from tests.inference.backends.cpu.models import RandomModel, Shape
 
 pytestmark = pytest.mark.usefixtures("compiled")

@@ -3,9 +3,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from inference.backends.chunk import Chunk
-from inference.backends.cpu.limits import MAX_NEW_TOKENS
-from kv_store.dry_workspace import DryWorkspace
+from inference.backends.cpu.decoder import MAX_NEW_TOKENS
+from inference.backends.model import Chunk
+from kv_store.interface import DryWorkspace
 from kv_store.workspace import KVShape, KVWorkspace
 from tests.inference.backends.cpu.models import POSITIONS, RandomModel, Shape
 

@@ -9,12 +9,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from inference.backends.chunk import SHORT_TOKENS, Chunk
 from inference.backends.cpu.library import levels, unavailable_reason
 from inference.backends.cpu.model import KernelModel, load_kernel_model, unusable_reason
 from inference.backends.cpu.packing import WeightType
 from inference.backends.llama.decoder import Decoder
-from inference.backends.model import Choice
+from inference.backends.model import SHORT_TOKENS, Choice, Chunk
 from inference.loading.engine import load_engine
 from inference.loading.options import EngineOptions
 from kv_store.workspace import KVWorkspace

@@ -8,9 +8,9 @@ import pytest
 import torch
 import transformers
 
-from inference.backends.chunk import Chunk
 from inference.backends.llama.decoder import Decoder
 from inference.backends.llama.weights import TensorReader, read_decoder_weights
+from inference.backends.model import Chunk
 from inference.checkpoints.checkpoint import open_checkpoint
 from kv_store.workspace import KVWorkspace
 from tests.inference.tiny import edit_config, write_checkpoint

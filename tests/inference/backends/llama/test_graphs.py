@@ -11,12 +11,11 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from inference.backends import cuda as cuda_module
-from inference.backends.chunk import Chunk
 from inference.backends.cuda import RESERVED_SHARE, spare_bytes
 from inference.backends.llama.decoder import Decoder
 from inference.backends.llama.graphs import FIRST_BUCKETS, MOST_IN_TURN, TOKEN_BUCKETS, VISIBLE_TOKENS, GraphedDecoder
 from inference.backends.llama.quantized import quantized
-from inference.backends.model import Choice
+from inference.backends.model import Choice, Chunk
 from kv_store.workspace import KVWorkspace
 from protocol.settings import Weights
 from tests.inference.backends.cpu.models import POSITIONS, RandomModel, Shape

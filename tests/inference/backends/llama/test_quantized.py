@@ -16,10 +16,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torchao.quantization import Float8Tensor, Int8Tensor
 
-from inference.backends.chunk import Chunk
 from inference.backends.llama.decoder import Decoder
 from inference.backends.llama.quantized import MATRICES, quantized
 from inference.backends.llama.weights import DecoderWeights
+from inference.backends.model import Chunk
 from protocol.errors import BadInput
 from protocol.settings import Weights
 from tests.inference.backends.cpu.models import POSITIONS, RandomModel, Shape

@@ -12,9 +12,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from inference.backends.chunk import Chunk
 from inference.backends.llama.decoder import Decoder
 from inference.backends.llama.graphs import FIRST_BUCKETS, TOKEN_BUCKETS, GraphedDecoder
+from inference.backends.model import Chunk
 from tests.inference.backends.cpu.models import RandomModel
 from tests.inference.backends.llama.test_graphs import SMALL, agree, moved
 from tests.inference.simulated_cuda import SimulatedCuda

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from inference.checkpoints.architecture import Architecture
 from inference.checkpoints.checkpoint import find_local_checkpoint, fingerprint, open_checkpoint
 from inference.checkpoints.gguf.file import GgufCheckpoint
-from inference.checkpoints.local_models.description import describe
-from inference.checkpoints.local_models.found import Found
+from inference.checkpoints.local_models import describe
+from inference.checkpoints.other_programs import FoundModel
 from inference.loading.engine import is_here, load_engine
 from inference.loading.options import EngineOptions
 from protocol.errors import BadInput, BadModel
@@ -99,7 +99,7 @@ def test_a_model_in_parts_computes_what_it_does_in_one(
     engines = [load_engine(EngineOptions(str(path), context_tokens=256, threads=1)) for path in (file, first)]
     texts = [engine.complete(request).text for engine in engines]
     assert texts[0] == texts[1] != ""
-    whole, parts = (describe(Found("tiny", "llama.cpp", path)) for path in (file, first))
+    whole, parts = (describe(FoundModel("tiny", "llama.cpp", path)) for path in (file, first))
     assert (parts.problem, parts.parameters) == ("", whole.parameters)
     assert fingerprint(open_checkpoint(first, "tiny"), "") != fingerprint(open_checkpoint(file, "tiny"), "")
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tokenizers import Regex, Tokenizer, decoders, pre_tokenizers
 
-from inference.checkpoints.gguf.header import GgufHeader, read_gguf_header
+from inference.checkpoints.gguf.metadata import GgufHeader, read_gguf_header
 from inference.checkpoints.gguf.tokenizer import marked_format, tokenizer_definition
 from inference.text.tokenization import TextTokenizer, read_tokenizer
 from protocol.errors import BadModel

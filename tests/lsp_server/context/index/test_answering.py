@@ -9,10 +9,10 @@ from types import SimpleNamespace
 import pytest
 from filelock import FileLock
 
-from lsp_server.context.index import answering
-from lsp_server.context.index.answering import answer
+from lsp_server.context.index import scan as answering
 from lsp_server.context.index.database import index_file, look_up
-from lsp_server.context.index.messages import Answer, Request
+from lsp_server.context.index.keeper import IndexAnswer, IndexRequest
+from lsp_server.context.index.scan import answer
 
 
 @pytest.fixture
@@ -40,15 +40,15 @@ def folder(tmp_path: Path) -> Path:
     return folder
 
 
-def ask(folder: Path, scan: str = "due", *files: str, on_battery: bool = False) -> Answer:
-    return answer(Request(str(folder), files, scan), lambda: on_battery)
+def ask(folder: Path, scan: str = "due", *files: str, on_battery: bool = False) -> IndexAnswer:
+    return answer(IndexRequest(str(folder), files, scan), lambda: on_battery)
 
 
 def test_a_scan_is_not_due_before_a_hundred_times_its_cost(folder: Path, clock: SimpleNamespace) -> None:
     clock.per_scan_s = 5.0
-    assert ask(folder) == Answer(500.0, looked_at=1, checked=1, read=1, cpu_s=5.0)
+    assert ask(folder) == IndexAnswer(500.0, looked_at=1, checked=1, read=1, cpu_s=5.0)
     clock.time += 499.0
-    assert ask(folder) == Answer(60.0)  # and not sooner than in a minute
+    assert ask(folder) == IndexAnswer(60.0)  # and not sooner than in a minute
     clock.time += 1.0
     assert ask(folder).looked_at == 1
 
@@ -108,7 +108,7 @@ def test_the_home_folder_is_not_indexed_and_an_earlier_index_of_it_goes(
     ask(folder)
     assert index_file(folder).exists()
     monkeypatch.setattr(Path, "home", lambda: folder / "inner")
-    assert ask(folder, "now", "lib.py") == Answer(3600.0, is_unfit=True)
+    assert ask(folder, "now", "lib.py") == IndexAnswer(3600.0, is_unfit=True)
     assert not index_file(folder).exists()
 
 
@@ -122,7 +122,7 @@ def test_another_process_that_writes_the_index_is_left_to_do_so(folder: Path) ->
     ask(folder)
     file = index_file(folder)
     with FileLock(file.with_name(f"{file.name}.lock")):
-        assert ask(folder, "now", "lib.py") == Answer(60.0, is_busy=True)
+        assert ask(folder, "now", "lib.py") == IndexAnswer(60.0, is_busy=True)
 
 
 def test_an_index_that_turns_out_to_be_damaged_is_built_anew(folder: Path) -> None:

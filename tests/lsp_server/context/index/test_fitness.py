@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from lsp_server.context.index.fitness import PROJECT_MARKS, Mount, mounts, unfit, unfit_disk
+from lsp_server.context.index.scan import PROJECT_MARKS, Mount, mounts, unfit, unfit_disk
 
 
 @pytest.fixture

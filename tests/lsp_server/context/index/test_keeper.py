@@ -12,10 +12,9 @@ from pathlib import Path
 import pytest
 
 from lsp_server.context.index import keeper as keeping
-from lsp_server.context.index import process as processes
+from lsp_server.context.index import keeper as processes
 from lsp_server.context.index.database import index_file, look_up
-from lsp_server.context.index.keeper import IndexKeeper
-from lsp_server.context.index.messages import Answer, Request
+from lsp_server.context.index.keeper import IndexAnswer, IndexKeeper, IndexRequest
 from tests.lsp_server.editor import until
 
 
@@ -23,9 +22,9 @@ class FakeProcess:
     """Notes what it is asked, and answers as it is told."""
 
     def __init__(self) -> None:
-        self.asked: list[Request] = []
-        self.answer: Answer | None = Answer(60.0)
-        self.first_answer: Answer | None = None  # given once
+        self.asked: list[IndexRequest] = []
+        self.answer: IndexAnswer | None = IndexAnswer(60.0)
+        self.first_answer: IndexAnswer | None = None  # given once
         self.is_open = False
 
     async def __aenter__(self) -> FakeProcess:
@@ -35,7 +34,7 @@ class FakeProcess:
     async def __aexit__(self, *_: object) -> None:
         self.is_open = False
 
-    async def ask(self, request: Request) -> Answer | None:
+    async def ask(self, request: IndexRequest) -> IndexAnswer | None:
         assert self.is_open
         self.asked.append(request)
         first, self.first_answer = self.first_answer, None
@@ -72,7 +71,7 @@ async def test_a_folder_is_scanned_when_it_is_opened_and_when_that_is_due(
     folders = (tmp_path / "a", tmp_path / "b")
     time = 1000.0
     monkeypatch.setattr(keeping, "time", type("Clock", (), {"monotonic": staticmethod(lambda: time)}))
-    process.answer = Answer(500.0)
+    process.answer = IndexAnswer(500.0)
     keeper.use(folders, enabled=True)
     await settled(keeper)
     assert process.take() == [("a", (), "opened"), ("b", (), "opened")]
@@ -105,7 +104,7 @@ async def test_changed_files_are_named_and_nothing_is_scanned(
 async def test_files_are_named_again_to_a_process_that_had_to_wait(
     tmp_path: Path, keeper: IndexKeeper, process: FakeProcess
 ) -> None:
-    process.first_answer = Answer(60.0, is_busy=True)
+    process.first_answer = IndexAnswer(60.0, is_busy=True)
     keeper.use((tmp_path,), enabled=True)
     keeper.changed([(tmp_path / "a.py").as_uri()])
     await until(lambda: len(process.asked) == 2)
@@ -113,9 +112,9 @@ async def test_files_are_named_again_to_a_process_that_had_to_wait(
     assert process.take() == [(tmp_path.name, ("a.py",), "opened"), (tmp_path.name, ("a.py",), "no")]
 
 
-@pytest.mark.parametrize("answer", [Answer(3600.0, is_unfit=True), None])
+@pytest.mark.parametrize("answer", [IndexAnswer(3600.0, is_unfit=True), None])
 async def test_a_folder_that_is_not_indexed_is_left_alone(
-    tmp_path: Path, keeper: IndexKeeper, process: FakeProcess, answer: Answer | None
+    tmp_path: Path, keeper: IndexKeeper, process: FakeProcess, answer: IndexAnswer | None
 ) -> None:
     process.answer = answer
     keeper.use((tmp_path,), enabled=True)
@@ -224,6 +223,6 @@ async def test_a_process_whose_caller_is_cancelled_ends(project: Path, monkeypat
     monkeypatch.setattr(processes, "_COMMAND", ("sleep", "600"))
     async with processes.IndexProcess() as process:
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(process.ask(Request(str(project))), 0.1)
+            await asyncio.wait_for(process.ask(IndexRequest(str(project))), 0.1)
         assert process._process is not None
         assert await asyncio.to_thread(process._process.wait) == -signal.SIGKILL

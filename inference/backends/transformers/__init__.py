@@ -1,1 +1,0 @@
-"""Runs models of other families on transformers' own modules."""

@@ -1,0 +1,98 @@
+"""TCP connections of the core: their number, and the time that one may stay open without presenting the token."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+
+MAX_STRANGERS = 128
+"""Most connections without the token; one more ends the oldest."""
+TOKEN_WITHIN_S = 10.0
+"""Seconds after which a connection that has not presented the token is ended."""
+LAST_FRAME_S = 1.0
+
+Address = tuple[object, object]
+"""The client's host and port, and the core's: one client port may reach two ports of a core."""
+
+
+class Connections:
+    """The open connections, by address. For the event loop's thread only."""
+
+    def __init__(
+        self, max_open: int, max_strangers: int = MAX_STRANGERS, token_within_s: float = TOKEN_WITHIN_S
+    ) -> None:
+        """`max_open` limits all connections, which leaves descriptors for files."""
+        self._max_open = max_open
+        self._max_strangers = max_strangers
+        self._token_within_s = token_within_s
+        self._open: dict[Address, asyncio.Transport] = {}
+        self._strangers: dict[Address, asyncio.TimerHandle] = {}  # with their deadlines; the oldest first
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def made(self, address: Address, transport: asyncio.Transport) -> None:
+        """Register a new connection; it counts as a stranger until it is admitted."""
+        if len(self._open) >= self._max_open and not self._strangers:
+            transport.abort()
+            return
+        if len(self._strangers) >= self._max_strangers or len(self._open) >= self._max_open:
+            self.abort(next(iter(self._strangers)))
+        loop = asyncio.get_running_loop()
+        self._open[address] = transport
+        self._strangers[address] = loop.call_later(self._token_within_s, self.abort, address)
+
+    def admit(self, address: Address) -> None:
+        """Mark the connection as having presented the token."""
+        deadline = self._strangers.pop(address, None)
+        if deadline is not None:
+            deadline.cancel()
+
+    def lost(self, address: Address) -> None:
+        """Remove a connection that has ended."""
+        self.admit(address)
+        self._open.pop(address, None)
+
+    def abort_soon(self, address: Address) -> None:
+        """End the connection once there was time to send its last frame."""
+        asyncio.get_running_loop().call_later(LAST_FRAME_S, self.abort, address)
+
+    def abort(self, address: Address) -> None:
+        """End the connection at once; unsent data is dropped."""
+        transport = self._open.get(address)
+        self.lost(address)
+        if transport is not None:
+            transport.abort()
+
+
+class BoundedHttp(H11Protocol):
+    """uvicorn's HTTP protocol, which reports its connection."""
+
+    def __init__(self, connections: Connections, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._bounds = connections
+        self._address: Address = (None, None)
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._address = self.client, self.server
+        self._bounds.made(self._address, transport)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        self._bounds.lost(self._address)
+
+
+class BoundedWebSocket(WebSocketsSansIOProtocol):
+    """uvicorn's WebSocket protocol, which takes a connection over from BoundedHttp and reports its end."""
+
+    def __init__(self, connections: Connections, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._bounds = connections
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        self._bounds.lost((self.client, self.server))

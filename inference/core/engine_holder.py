@@ -1,0 +1,217 @@
+"""Holds the engine: loads it on first need, unloads it on request, and reports its state to listeners."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+
+from msgspec.structs import replace
+
+from inference.checkpoints.hub import ReportProgress
+from inference.engine.interface import AnyEngine
+from inference.engine.request import Request
+from inference.engine.slots import Resident
+from inference.loading.speed_record import SpeedRecord, advice
+from inference.text.prompts import Stretch
+from kv_store.interface import StoreStats
+from protocol import garbage
+from protocol.errors import BadModel, DeviceLost, EngineUnavailable, MidfillError
+from protocol.messages import CompletionRequest, CoreStatus, Usage
+
+LoadEngine = Callable[[ReportProgress], AnyEngine]
+
+RETRY_AFTER_S = 10.0
+RETRY_UNREACHABLE_AFTER_S = 1.0
+"""As RETRY_AFTER_S, for an engine in another process that does not answer: asking again costs nothing."""
+
+log = logging.getLogger(__name__)
+
+
+class EngineHolder:
+    """Used by the model thread alone, but any thread may call `wake` and read the properties and `status`.
+
+    What an engine has under the same name is the engine's; while none is loaded, nothing is at work and resident.
+    """
+
+    def __init__(
+        self,
+        model: str,
+        load: LoadEngine,
+        on_status: Callable[[CoreStatus], None],
+        forget_saved: Callable[[str], None] | None = None,
+        speeds: SpeedRecord | None = None,
+        clear_saved: Callable[[], object] | None = None,
+    ) -> None:
+        """`forget_saved` drops a document's text from disk, where no core has it open, `clear_saved` all.
+
+        `speeds` has the model's speed, which is kept when the model is unloaded, and told if it is low.
+        """
+        self._speeds = speeds
+        self._load = load
+        self._forget_saved = forget_saved
+        self._clear_saved = clear_saved
+        self._on_status = on_status
+        self._engine: AnyEngine | None = None
+        self._failure: MidfillError | None = None
+        self._failed_at = 0.0
+        self._to_forget: set[str] = set()
+        self.status = CoreStatus("unloaded", model)
+
+    @property
+    def is_loaded(self) -> bool:
+        return self._engine is not None
+
+    def engine(self) -> AnyEngine:
+        """The engine, loaded if necessary; for RETRY_AFTER_S after a failed attempt, raises that attempt's error."""
+        if self._engine is not None and self._engine.is_gone:
+            self.unload(0)
+        if self._engine is None:
+            patience_s = RETRY_UNREACHABLE_AFTER_S if isinstance(self._failure, EngineUnavailable) else RETRY_AFTER_S
+            if self._failure is not None and time.monotonic() - self._failed_at < patience_s:
+                raise self._failure.with_traceback(None)
+            self._engine = self._attempt()
+        return self._engine
+
+    @property
+    def capacity(self) -> int:
+        """Number of requests that can be at work at once; one while nothing is loaded: it triggers the loading."""
+        engine = self._engine
+        return 1 if engine is None else engine.capacity
+
+    def drop_unwanted(self) -> Sequence[Request]:
+        return [] if self._engine is None else self._engine.drop_unwanted()
+
+    def step(self) -> Sequence[Request]:
+        """As the engine's; announces what the engine has to report."""
+        if self._engine is None:
+            return []
+        ended = self._engine.step()
+        detail = self._advice() or self._engine.notice
+        if self.status.state == "ready" and self.status.detail != detail:
+            self._tell(replace(self.status, detail=detail))
+        return ended
+
+    def wake(self) -> None:
+        engine = self._engine
+        if engine is not None:
+            engine.wake()
+
+    def save(self, seconds: float) -> bool:
+        return self._engine is None or self._engine.save(seconds)
+
+    def release(self, session: str) -> None:
+        if self._engine is not None:
+            self._engine.release(session)
+
+    def forget(self, session: str) -> None:
+        """Drop the text of the session's document, from disk too, also what other models have saved there."""
+        if self._engine is not None:
+            self._engine.forget(session)
+        else:
+            self._to_forget.add(session)  # if this attempt fails, the next one forgets it too
+        if self._forget_saved is not None:
+            self._forget_saved(session)
+            self._to_forget.discard(session)
+
+    def free(self, *, disk: bool) -> None:
+        """As the engine's; while none is loaded, with `disk`, removes what no core has open."""
+        if self._engine is not None:
+            self._engine.free(disk=disk)
+            garbage.collect_what_is_new()
+            self._engine.device.give_memory_back()
+            garbage.return_free_memory()
+        elif disk and self._clear_saved is not None:
+            self._clear_saved()
+
+    @property
+    def weights_bytes(self) -> int:
+        engine = self._engine
+        return 0 if engine is None else engine.info.weights_bytes
+
+    def stats(self) -> StoreStats | None:
+        return None if self._engine is None else self._engine.stats()
+
+    def residents(self) -> tuple[Resident, ...]:
+        return () if self._engine is None else self._engine.residents()
+
+    def stretches(self, request: CompletionRequest, usage: Usage) -> tuple[Stretch, ...]:
+        return () if self._engine is None else self._engine.stretches(request, usage)
+
+    def prepare(self) -> bool:
+        """Run one step of the engine's idle work; False if none is left."""
+        return self._engine is not None and self._engine.device.prepare()
+
+    def _advice(self) -> str:
+        return "" if self._speeds is None else advice(self._speeds.model, self._speeds.speed)
+
+    def abandon(self, error: DeviceLost) -> None:
+        """Drop the engine without saving, since the device is unreadable, and announce the failure."""
+        engine, self._engine = self._engine, None
+        if engine is not None:
+            engine.abandon()
+        self._tell(CoreStatus("failed", self.status.model, detail=str(error)))
+
+    def unload(self, save_s: float | None = None) -> None:
+        """Save for at most `save_s` seconds (None: everything), then free the model and all resident KV."""
+        if self._engine is None:
+            return
+        engine, self._engine = self._engine, None
+        if self._speeds is not None:
+            self._speeds.keep()
+        give_memory_back = engine.device.give_memory_back
+        try:
+            engine.close(save_s)
+        finally:
+            del engine
+            garbage.collect_all()  # frees the large buffers at once
+            give_memory_back()
+            garbage.return_free_memory()
+            log.info("unloaded %s", self.status.model)
+            self._tell(CoreStatus("unloaded", self.status.model))
+
+    def _attempt(self) -> AnyEngine:
+        started = time.perf_counter()
+        self._failure = failure = None
+        try:
+            engine = self._load(self._report)
+        except MidfillError as error:
+            log.error("loading %s failed: %s", self.status.model, error)
+            failure = self._failed(error)
+        except Exception as error:
+            log.exception("loading %s failed", self.status.model)
+            failure = self._failed(BadModel(f"{self.status.model} could not be loaded: {error!r}"))
+        if failure is not None:
+            garbage.collect_all()  # of what was loaded before the failure
+            garbage.return_free_memory()
+            raise failure
+        garbage.keep_what_is_loaded()  # rescanning it would delay a keystroke by 0.1 s
+        while self._to_forget:
+            engine.forget(self._to_forget.pop())
+        info = engine.info
+        log.info("loaded %s on %s in %.1f s", info.model, info.device, time.perf_counter() - started)
+        self._tell(
+            CoreStatus(
+                "ready",
+                self.status.model,
+                device=info.device,
+                detail=self._advice() or engine.notice,
+                context_tokens=info.context_tokens,
+                chars_per_token=info.chars_per_token,
+            )
+        )
+        return engine
+
+    def _failed(self, failure: MidfillError) -> MidfillError:
+        """Keep and announce the error, without its traceback, which would keep alive what was loaded before it."""
+        failure.__cause__ = failure.__context__ = None
+        self._failure, self._failed_at = failure.with_traceback(None), time.monotonic()
+        self._tell(CoreStatus("failed", self.status.model, detail=str(failure)))
+        return failure
+
+    def _report(self, what: str, share: float | None) -> None:
+        self._tell(replace(self.status, state="loading", detail=what, progress=share))
+
+    def _tell(self, status: CoreStatus) -> None:
+        self.status = status
+        self._on_status(status)

@@ -1,0 +1,186 @@
+"""Bodies of requests: reads JSON into a struct, refuses unsupported fields by name, and converts line ends to \\n."""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Any, TypeVar
+
+import msgspec
+from msgspec.structs import replace
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+
+from protocol.messages import MAX_STOP_CHARS, MAX_STOP_TEXTS, Completion, Sampling, TokenLogprob
+from protocol.wire import decode_object
+
+
+def line_end_of(before: str, after: str = "") -> str:
+    """The line end of the text around a cursor: that of the cursor's line, else the last one before it, else \\n."""
+    for text, place in ((after, after.find("\n")), (before, before.rfind("\n"))):
+        if place >= 0:
+            return "\r\n" if text[max(0, place - 1)] == "\r" else "\n"
+    return "\n"
+
+
+def inward(text: str) -> str:
+    """A client's text with \\n for \\r\\n."""
+    return text.replace("\r\n", "\n") if "\r" in text else text
+
+
+def outward(text: str, line_end: str) -> str:
+    """The model's text with the client's line ends; what a text begins with, its conversion begins with too."""
+    return text if line_end == "\n" else inward(text).replace("\n", line_end)
+
+
+def completed(completion: Completion, line_end: str) -> Completion:
+    """The completion with the client's line ends in its text, its tokens and its alternatives."""
+    if line_end == "\n":
+        return completion
+    return replace(
+        completion,
+        text=outward(completion.text, line_end),
+        tokens=tuple(_token(token, line_end) for token in completion.tokens),
+        alternatives=tuple(replace(other, text=outward(other.text, line_end)) for other in completion.alternatives),
+    )
+
+
+def _token(token: TokenLogprob, line_end: str) -> TokenLogprob:
+    top = tuple((outward(text, line_end), logprob) for text, logprob in token.top)
+    return replace(token, text=outward(token.text, line_end), top=top)
+
+
+MAX_BODY_BYTES = 16 * 2**20
+DEFAULT_MAX_TOKENS = 128
+MAX_CHOICES = 16
+MAX_NAME_CHARS = 200
+MAX_NAMED_CLIENTS = 1024
+MAX_SHOWN_CHARS = 80
+
+Body = TypeVar("Body")
+Count = Annotated[int, msgspec.Meta(ge=-1)]  # -1 is llama.cpp's "no limit"
+Name = Annotated[str, msgspec.Meta(max_length=MAX_NAME_CHARS)]
+StopText = Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_STOP_CHARS)]
+StopTexts = Annotated[tuple[StopText, ...], msgspec.Meta(max_length=MAX_STOP_TEXTS)]
+Temperature = Annotated[float, msgspec.Meta(ge=0, le=100)]
+Share = Annotated[float, msgspec.Meta(gt=0, le=1)]
+Seed = int  # below 0 means none
+
+log = logging.getLogger(__name__)
+
+
+class Fields(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Base of the bodies: these are the supported fields. A field of value null counts as absent."""
+
+
+class DecodingFields(Fields, frozen=True, kw_only=True):
+    """Base of the bodies that say how tokens are drawn and where the text ends."""
+
+    stop: Annotated[str, msgspec.Meta(max_length=MAX_STOP_CHARS)] | StopTexts | None = None
+    temperature: Temperature | None = None
+    top_p: Share | None = None
+    seed: Seed | None = None
+
+    def sampling(self, top_k: int | None = None) -> Sampling | None:
+        """How tokens are drawn; None for temperature 0, the default. Without a seed each request has its own."""
+        if not self.temperature:
+            return None
+        seed = random.getrandbits(63) if self.seed is None or self.seed < 0 else self.seed
+        return Sampling(self.temperature, 1.0 if self.top_p is None else self.top_p, max(0, top_k or 0), seed)
+
+    def stop_texts(self) -> tuple[str, ...]:
+        """The texts of `stop` with \\n for line ends, each once; an empty text counts as none."""
+        texts = (self.stop,) if isinstance(self.stop, str) else self.stop or ()
+        return tuple(dict.fromkeys(map(inward, filter(None, texts))))
+
+
+@dataclass(frozen=True, slots=True)
+class OtherFields:
+    """What becomes of an API's fields that are not supported; all that are named nowhere are refused."""
+
+    ignored: frozenset[str] = frozenset()
+    """They have no effect on the text; the log names them once per client."""
+    private: frozenset[str] = frozenset()
+    """Ignored fields whose values the log does not show."""
+    neutral: Mapping[str, tuple[object, ...]] = field(default_factory=dict)
+    """They are accepted with these values, which change nothing, and refused with others."""
+
+
+class BodyReader:
+    """Reads bodies, and remembers which client's ignored fields the log has named."""
+
+    def __init__(self) -> None:
+        self._named: set[tuple[str, str, str]] = set()  # client, path and field
+
+    async def read(self, request: Request, kind: type[Body], others: OtherFields) -> Body:
+        """The JSON object in the body.
+
+        Raises HTTPException: 413 if larger than MAX_BODY_BYTES, 400 if not JSON, 422 for a field that is not supported
+        or has a wrong value.
+        """
+        return self.converted(request, await read_object(request), kind, others)
+
+    def converted(
+        self, request: Request, values: dict[str, Any], kind: type[Body], others: OtherFields, where: str = "$"
+    ) -> Body:
+        """The struct of an object's fields, which stands in the body at `where`. Raises HTTPException as `read`."""
+        self._settle_others(request, values, others, where)
+        try:
+            return msgspec.convert(values, kind)
+        except msgspec.ValidationError as error:
+            raise HTTPException(422, _in_our_words(str(error), where)) from error
+
+    def _settle_others(self, request: Request, values: dict[str, Any], others: OtherFields, where: str) -> None:
+        """Remove the other fields from `values`. Raises HTTPException for a value that is not neutral."""
+        for name, neutral in others.neutral.items():
+            value = values.pop(name, None)
+            if value is not None and value not in neutral:
+                supported = " or ".join(map(_shown, neutral))
+                message = f"{name} is {_shown(value)}: only {supported} is supported"
+                raise HTTPException(422, f"{message} - at `{where}.{name}`")
+        for name in sorted(others.ignored & values.keys()):
+            value = values.pop(name)
+            key = (request.client.host if request.client else "", request.url.path, f"{where}.{name}")
+            if key not in self._named and len(self._named) < MAX_NAMED_CLIENTS:
+                self._named.add(key)
+                shown = "a value that is not shown here" if name in others.private else _shown(value)
+                log.info("%s is ignored at %s: %s sends %s", name, key[1], key[0], shown)
+
+
+async def read_object(request: Request) -> dict[str, Any]:
+    """The fields of the body's JSON object, without those of value null. Raises HTTPException as `BodyReader.read`."""
+    body = bytearray()
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > MAX_BODY_BYTES:
+            raise HTTPException(413, f"the body is larger than {MAX_BODY_BYTES} bytes")
+    try:
+        values = decode_object(bytes(body))
+    except msgspec.ValidationError as error:
+        raise HTTPException(422, str(error)) from error
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise HTTPException(400, f"the body is not JSON: {error}") from error
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def max_tokens(count: int | None) -> int:
+    """The limit that a client means; without one DEFAULT_MAX_TOKENS."""
+    return DEFAULT_MAX_TOKENS if count is None or count < 0 else count
+
+
+def _in_our_words(message: str, where: str) -> str:
+    """msgspec's message with the whole path, and with the name first where it refuses a field."""
+    message, _, path = message.partition(" - at `$")
+    path = where + path.rstrip("`")
+    unknown = message.removeprefix("Object contains unknown field `")
+    if unknown != message:
+        name = unknown.rstrip("`")
+        return f"{name} is not supported - at `{path}.{name}`"
+    return f"{message} - at `{path}`"
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= MAX_SHOWN_CHARS else f"{text[:MAX_SHOWN_CHARS]}…"

@@ -1,0 +1,451 @@
+"""The core's process: one per model and user, published in the runtime folder, with its log and limits, ended when
+idle.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import logging
+import os
+import secrets
+import signal
+import socket
+import ssl
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass, field, replace
+from functools import partial
+from hashlib import blake2s
+from logging.handlers import RotatingFileHandler
+from pathlib import Path
+from typing import Any, cast
+
+import uvicorn
+from pythonjsonlogger.json import JsonFormatter
+from starlette.applications import Starlette
+
+from inference.core.admission import Access, HostNames
+from inference.core.app import HttpApi, make_app
+from inference.core.connections import BoundedHttp, BoundedWebSocket, Connections
+from inference.core.engine_holder import EngineHolder
+from inference.core.http.bodies import MAX_BODY_BYTES
+from inference.core.http.text_anchors import TextAnchors
+from inference.core.lifecycle import Draining, Presence, Retirement
+from inference.core.metrics import Metrics
+from inference.core.pages import Dashboard, Feed
+from inference.core.queue import UserLimits
+from inference.core.scheduler import Scheduler
+from inference.core.users import Users
+from inference.core.websocket import WebSocketApi
+from inference.engine.request import Request
+from inference.loading.options import EngineOptions, engine_options
+from inference.loading.speed_record import SpeedRecord
+from inference.remote.connecting import needs_download, open_engine
+from kv_store.disk_folders import purge_saved, remove_other_models
+from protocol.errors import AlreadyServed, BadInput, MidfillError, PortInUse
+from protocol.messages import PROTOCOL_VERSION, Completion, CoreStatus
+from protocol.rendezvous import (
+    CoreAddress,
+    SettingValue,
+    address_file,
+    cache_folder,
+    core_name,
+    core_settings,
+    hold,
+    read_address,
+    read_or_make_token,
+    resolve_engine,
+    resolve_model,
+    runtime_folder,
+    write_address,
+)
+from protocol.settings import LOCAL_ENGINE, Settings
+
+MOST_FILES = 65_536
+FILES_FOR_OTHERS = 128
+"""Descriptors that connections leave to the model, the store and the log."""
+MAX_LOG_BYTES = 2 * 2**20
+"""A log file of this size is renamed to FILE.1, and a new one begins."""
+_FIELDS = "levelname,name,message"  # of a JSON line, besides its time
+
+log = logging.getLogger(__name__)
+
+
+def raise_file_limit() -> int:
+    """Raise the limit of open files as far as the system allows, and return the most connections it permits."""
+    if sys.platform == "win32":  # no such limit
+        return MOST_FILES
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = MOST_FILES if hard == resource.RLIM_INFINITY else min(hard, MOST_FILES)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+        except (OSError, ValueError) as error:
+            log.warning("cannot raise the limit of %d open files to %d: %s", soft, wanted, error)
+        else:
+            soft = wanted
+    limit = MOST_FILES if soft == resource.RLIM_INFINITY else soft
+    return max(limit // 2, limit - FILES_FOR_OTHERS)
+
+
+def configure_log(file: Path | None, *, as_json: bool = False) -> None:
+    """Log to stderr, or to `file`, which is rotated at MAX_LOG_BYTES with one predecessor."""
+    handler: logging.Handler = logging.StreamHandler(sys.stderr)
+    if file is not None:
+        handler = RotatingFileHandler(file, maxBytes=MAX_LOG_BYTES, backupCount=1, encoding="utf-8")
+    plain = logging.Formatter("%(asctime)s %(name)s %(levelname)s %(message)s")
+    handler.setFormatter(JsonFormatter(_FIELDS, style=",", timestamp=True) if as_json else plain)
+    logging.basicConfig(level=logging.INFO, handlers=[handler])
+    logging.getLogger("httpx2").setLevel(logging.WARNING)  # lower levels report every request
+    uvicorn_log = logging.getLogger("uvicorn.error")
+    uvicorn_log.setLevel(logging.WARNING)  # lower levels report every connection, with its path
+    uvicorn_log.addFilter(_is_not_a_refusal)
+
+
+def _is_not_a_refusal(record: logging.LogRecord) -> bool:
+    """False for the error that uvicorn logs after a refused WebSocket, although it has sent the refusal."""
+    return record.msg != "ASGI callable returned without completing handshake."
+
+
+_USAGE = ("prompt_tokens", "recomputed_tokens", "generated_tokens", "queue_ms", "prefill_ms", "decode_ms")
+
+
+class RequestLog:
+    """For `--log-format json`, whose lines have these fields. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._key = secrets.token_bytes(16)  # sessions are named after files: lines can be compared within a run only
+
+    def observe(self, request: Request) -> None:
+        outcome = request.outcome
+        fields: dict[str, object] = {
+            "user": request.user,
+            "session": blake2s(request.spec.session.encode(), digest_size=8, key=self._key).hexdigest(),
+            "kind": request.kind,
+            "outcome": request.result,
+            "ms": round((time.perf_counter() - request.submitted) * 1e3, 1),
+        }
+        if isinstance(outcome, Completion):
+            fields |= {name: round(getattr(outcome.usage, name), 1) for name in _USAGE}
+        elif isinstance(outcome, MidfillError):
+            fields["error"] = outcome.code
+        log.info("request", extra=fields)
+
+
+SHUTDOWN_GRACE_S = 3
+BACKLOG = 128  # pending connections; asyncio accepts up to this many in one turn of its loop
+PING_EVERY_S = 20.0  # a client that has not answered after the same time again is dropped
+WATCH_EVERY_S = 0.2
+FAILED_EXIT_AFTER_S = 10.0
+"""A core whose model cannot be loaded exits after this long without a client, unless `exit_after_s` is None."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServeOptions:
+    """How to serve a model; times are in seconds, and None means never."""
+
+    engine: EngineOptions = field(default_factory=EngineOptions)
+    host: str = "127.0.0.1"
+    port: int = 0  # 0 takes a free one
+    allowed_origins: tuple[str, ...] = ()  # of web pages that may connect
+    allowed_hosts: tuple[str, ...] = ()  # names of this machine, besides its own and loopback's
+    certificate: tuple[Path, Path] | None = None  # the chain and its key; None serves without TLS
+    users: Path | None = None  # the file of `server.users`; None has the machine's own token alone
+    limits: UserLimits = field(default_factory=UserLimits)
+    drain_s: float = 5.0  # for requests at work when a signal ends the core
+    log_file: Path | None = None  # None logs to stderr
+    log_json: bool = False  # one JSON object per line, with a line per request
+    unload_after_s: float | None = 600.0  # without a request
+    exit_after_s: float | None = 3600.0  # without a client
+    settings: Mapping[str, SettingValue] = field(default_factory=dict)  # published with the core's address
+    replaceable: bool = False  # whether clients with other settings may end it, once no other client uses it
+    speed_folder: Path | None = None  # keeps the model's speed on this machine; None keeps none
+    runtime_dir: Path | None = None  # None means `protocol.rendezvous.runtime_folder()`
+
+
+def serve(options: ServeOptions, on_published: Callable[[], None] = lambda: None) -> bool:
+    """Serve until a signal, until clients end the core, or until no client has been connected for `exit_after_s`.
+
+    Calls `on_published` when clients find this core. Returns False if the model thread has not ended in time: the
+    process must then end by `os._exit`.
+
+    Raises AlreadyServed if a core of this user serves the model, PortInUse if the address is taken, DeviceLost if this
+    process can no longer use its GPU, and the errors of `needs_download`. Publishes the address and the token in the
+    runtime folder.
+    """
+    configure_log(options.log_file, as_json=options.log_json)
+    if options.certificate is not None:
+        check_certificate(*options.certificate)
+    users = Users(options.users) if options.users is not None else None
+    if needs_download(options.engine):
+        log.info("%s is not on this machine yet: the first request downloads it", options.engine.model)
+    folder = options.runtime_dir or runtime_folder()
+    name = core_name(options.engine.model, options.engine.engine)
+    published = address_file(folder, name)
+    with ExitStack() as stack:
+        if not stack.enter_context(hold(published)):
+            found = read_address(published)
+            who = f"process {found.pid} at {found.url}" if found else "a core that is still starting"
+            raise AlreadyServed(f"a core serves {name} already: {who}. Use it, or stop it first: midfill core stop")
+        published.unlink(missing_ok=True)  # left by a killed core
+        listeners = [stack.enter_context(bind(options.host, options.port))]
+        if options.certificate is not None:  # this machine's clients find the core without a certificate of its name
+            listeners.append(stack.enter_context(bind("127.0.0.1", 0)))
+        token = read_or_make_token(folder)
+        address = _address(options, listeners)
+        signals = stack.enter_context(_signals_that_end_gently())
+        stack.callback(published.unlink, missing_ok=True)
+        write_address(published, address)
+        on_published()
+        log.info("serving %s at %s, to clients with the token in %s", address.model, address.url, folder / "token")
+        access = Access(token, options.allowed_origins, _host_names(options, listeners[0]), users)
+        has_ended = _run(options, listeners, access, users, signals)
+        log.info("stopped serving %s", address.model)
+    return has_ended
+
+
+def _address(options: ServeOptions, listeners: Sequence[socket.socket]) -> CoreAddress:
+    """The address for clients on this machine; the last listener has no TLS."""
+    _warn_of_network(options, listeners[0])
+    return CoreAddress(
+        url=_url(listeners[-1]),
+        pid=os.getpid(),
+        model=core_name(options.engine.model, options.engine.engine),
+        settings=dict(options.settings),
+        protocol_version=PROTOCOL_VERSION,
+        replaceable=options.replaceable,
+    )
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """A listening socket. Raises PortInUse, with the address, if it is taken, BadInput if it does not exist."""
+    try:
+        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    except OSError as error:
+        raise BadInput(f"cannot listen at {host}: {error}") from error
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    if os.name == "posix":  # elsewhere this would let two cores share the port
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind(address)
+        listener.listen()
+    except OSError as error:
+        listener.close()
+        raise PortInUse(f"cannot listen at {host}:{port}: {error.strerror}. Choose another port, or 0") from error
+    return listener
+
+
+def _run(
+    options: ServeOptions,
+    listeners: Sequence[socket.socket],
+    access: Access,
+    users: Users | None,
+    signals: Sequence[int],
+) -> bool:
+    presence, metrics, anchors, feed = Presence(), Metrics(), TextAnchors(), Feed()
+    request_log = RequestLog() if options.log_json else None
+
+    def observe(request: Request) -> None:
+        metrics.observe(request)
+        if speeds is not None and isinstance(request.outcome, Completion):
+            speeds.note(request.outcome.usage)
+        if request_log is not None:
+            request_log.observe(request)
+
+    name, cache = core_name(options.engine.model, options.engine.engine), options.engine.cache_folder
+    forget_saved = None if cache is None else partial(purge_saved, cache)
+    clear_saved = None if cache is None else partial(remove_other_models, cache)
+    is_local = options.engine.engine == LOCAL_ENGINE
+    speeds = SpeedRecord(options.speed_folder, options.engine) if options.speed_folder and is_local else None
+    load = partial(open_engine, options.engine)
+
+    def announce(status: CoreStatus) -> None:
+        presence.announce(status)
+        feed.tell(status)
+
+    holder = EngineHolder(name, load, announce, forget_saved, speeds, clear_saved)
+    scheduler = Scheduler(holder, options.unload_after_s, observe, options.limits, feed)
+    connections = Connections(raise_file_limit())
+    draining = Draining(lambda: scheduler.is_idle, options.drain_s)
+    retirement = Retirement(presence, lambda: scheduler.status, replaceable=options.replaceable)
+    websockets = WebSocketApi(scheduler, presence, connections, retirement, anchors, draining)
+    dashboard = Dashboard(scheduler, feed, access.pages, connections.abort)
+    http = HttpApi(scheduler, presence, metrics, anchors)
+    app = make_app(http, websockets.serve, access, connections, draining, dashboard)
+
+    def is_over() -> bool:
+        if users is not None:
+            users.refresh(websockets.close_revoked)
+        exit_after_s = options.exit_after_s
+        if exit_after_s is not None and scheduler.status.state == "failed":
+            exit_after_s = min(exit_after_s, FAILED_EXIT_AFTER_S)
+        over = draining.is_over(len(signals)) or scheduler.lost is not None or retirement.due
+        over = over or _idle_for(presence, exit_after_s)
+        if over or draining.has_begun:
+            feed.close()  # a dashboard is no request to wait for
+        return over
+
+    try:
+        asyncio.run(serve_app(app, connections, listeners, is_over, options.certificate))
+    finally:
+        has_ended = scheduler.close(SHUTDOWN_GRACE_S)
+    if scheduler.lost is not None:
+        raise scheduler.lost
+    return has_ended
+
+
+def check_certificate(chain: Path, key: Path) -> None:
+    """Raise BadInput if the files are no certificate with its key; an encrypted key is not supported."""
+    try:  # without a password, OpenSSL would ask for one at the terminal
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(chain, key, password="")
+    except (OSError, ValueError) as error:  # SSLError is an OSError
+        raise BadInput(f"{chain} and {key} cannot be used as a certificate and its key: {error}") from error
+
+
+async def serve_app(
+    app: Starlette,
+    connections: Connections,
+    listeners: Sequence[socket.socket],
+    is_over: Callable[[], bool],
+    certificate: tuple[Path, Path] | None = None,
+) -> None:
+    """Serve HTTP and WebSockets until `is_over`, which is polled; with a certificate the last listener has no TLS."""
+    servers = []
+    for listener in listeners:
+        has_tls = certificate is not None and listener is not listeners[-1]
+        servers.append(_server(app, connections, *(certificate if certificate and has_tls else (None, None))))
+    serving = [
+        asyncio.create_task(server.serve(sockets=[listener]))
+        for server, listener in zip(servers, listeners, strict=True)
+    ]
+    while not all(task.done() for task in serving):
+        await asyncio.wait(serving, timeout=WATCH_EVERY_S)
+        ends = servers[0].should_exit or is_over()
+        for server in servers:
+            server.should_exit = ends
+    await asyncio.gather(*serving)
+
+
+def _server(app: Starlette, connections: Connections, chain: Path | None, key: Path | None) -> uvicorn.Server:
+    """A server of one port, with TLS if there is a certificate."""
+    server = uvicorn.Server(
+        uvicorn.Config(
+            app,
+            http=cast("type[asyncio.Protocol]", partial(BoundedHttp, connections)),  # uvicorn only calls it
+            ws=cast("type[asyncio.Protocol]", partial(BoundedWebSocket, connections)),
+            ssl_certfile=chain,
+            ssl_keyfile=key,
+            ws_max_size=MAX_BODY_BYTES,
+            ws_ping_interval=PING_EVERY_S,
+            ws_ping_timeout=PING_EVERY_S,
+            ws_per_message_deflate=False,
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            proxy_headers=False,  # a client's address is its connection's
+            server_header=False,
+            backlog=BACKLOG,
+            timeout_graceful_shutdown=SHUTDOWN_GRACE_S,
+        )
+    )
+    server.capture_signals = nullcontext  # type: ignore[assignment] # the core goes on serving while requests finish
+    return server
+
+
+def _host_names(options: ServeOptions, listener: socket.socket) -> HostNames:
+    """The host names under which requests may address the core."""
+    bound = ipaddress.ip_address(listener.getsockname()[0])
+    own = () if bound.is_loopback else (str(bound), socket.gethostname(), socket.getfqdn())
+    names = frozenset(name.lower() for name in (options.host, *own, *options.allowed_hosts))
+    return HostNames(names, any_address=bound.is_unspecified)
+
+
+def _idle_for(presence: Presence, seconds: float | None) -> bool:
+    if seconds is None or presence.alone_for_s() < seconds:
+        return False
+    log.info("no client has been connected for %g s", seconds)
+    return True
+
+
+@contextmanager
+def _signals_that_end_gently() -> Iterator[list[int]]:
+    """Make SIGINT and SIGTERM end the server, not the process; the signals that have arrived."""
+    signals: list[int] = []
+    if threading.current_thread() is not threading.main_thread():
+        yield signals
+        return
+    before = {
+        number: signal.signal(number, lambda number, _: signals.append(number))
+        for number in (signal.SIGINT, signal.SIGTERM)
+    }
+    try:
+        yield signals
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _warn_of_network(options: ServeOptions, listener: socket.socket) -> None:
+    """Say how other machines reach the core, and what protects it."""
+    address, port = listener.getsockname()[:2]
+    if options.certificate is not None:
+        log.info(
+            "serving TLS at %s:%d; clients connect to wss://HOST:%d, HOST as in the certificate", address, port, port
+        )
+    elif not ipaddress.ip_address(address).is_loopback:
+        log.warning(
+            "%s accepts connections from other machines, and they are not encrypted: others on the network can read"
+            " tokens and code. Use --tls-cert and --tls-key, or a proxy",
+            options.host,
+        )
+
+
+def _url(listener: socket.socket) -> str:
+    """The listener's URL for clients on this machine; loopback if it listens on every address."""
+    address, port = listener.getsockname()[:2]
+    parsed = ipaddress.ip_address(address)
+    if parsed.is_unspecified:
+        parsed = ipaddress.ip_address("127.0.0.1" if parsed.version == 4 else "::1")
+    return f"ws://{f'[{parsed}]' if parsed.version == 6 else parsed}:{port}/ws"
+
+
+def serve_options(settings: Settings, *, separate_users: bool = False, **others: Any) -> ServeOptions:
+    """How to serve by these settings; `others` are fields of ServeOptions that no setting decides."""
+    engine = replace(
+        engine_options(settings),
+        model=resolve_model(settings.model),
+        engine=resolve_engine(settings.engine),
+        cache_folder=cache_folder() if settings.disk_mb else None,
+        separate_users=separate_users,
+    )
+    return ServeOptions(
+        engine=engine,
+        unload_after_s=settings.unload_after_s or None,
+        exit_after_s=settings.exit_after_s or None,
+        settings=core_settings(settings),
+        speed_folder=cache_folder(),
+        **others,
+    )
+
+
+def run(options: ServeOptions, on_published: Callable[[], None] = lambda: None) -> None:
+    """Serve, with the log file of the options as stderr; the errors are those of `serve`, and BadInput for the file."""
+    if options.log_file is not None:
+        log_to(options.log_file)
+    if not serve(options, on_published=on_published):
+        os._exit(0)  # a normal exit would stop the model's thread within torch, which aborts the process
+
+
+def log_to(file: Path) -> None:
+    """Append what this process writes to stderr to the file; BadInput if it cannot be written."""
+    try:
+        log = file.open("ab", buffering=0)
+    except OSError as error:
+        raise BadInput(f"{file} cannot be written: {error.strerror}") from error
+    os.dup2(log.fileno(), sys.stderr.fileno())

@@ -1,0 +1,365 @@
+"""The queue of requests: one line per user with its limits, handed from clients' threads to the model thread."""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import chain
+
+from inference.engine.request import Request
+from protocol.errors import Busy, Cancelled
+from protocol.messages import Completion
+
+MAX_WAITING = 64
+_MINUTE_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class UserLimits:
+    """The most that each user may have; a client without a user counts as one."""
+
+    requests: int | None = None  # for suggestions, at work together; None means as many as the engine has room for
+    waiting: int = MAX_WAITING
+    tokens_per_minute: int | None = None  # recomputed prompt tokens and generated ones; None means no limit
+
+
+class TokenBudgets:
+    """What each user may still spend: a budget holds a minute's tokens, and refills evenly. Not thread-safe.
+
+    The cost of a request is known when it ends, so a budget can be overdrawn: then the user waits until the debt is
+    repaid.
+    """
+
+    def __init__(self, per_minute: int | None, clock: Callable[[], float] = time.monotonic) -> None:
+        self._seconds_per_token = _MINUTE_S / per_minute if per_minute else 0.0
+        self._per_minute = per_minute
+        self._clock = clock
+        self._full_at: dict[str, float] = {}  # when the budget is full again; budgets that are full have no entry
+
+    def check(self, user: str) -> None:
+        """Raise Busy, with the seconds to wait, if the budget is spent."""
+        wait_s = self._full_at.get(user, -math.inf) - self._clock() - _MINUTE_S
+        if wait_s >= 0:
+            raise Busy(f"the limit of {self._per_minute} tokens a minute is reached", retry_after_s=wait_s)
+
+    def spend(self, user: str, tokens: int) -> None:
+        """Take the tokens of a request from the user's budget."""
+        now = self._clock()
+        self._full_at = {other: full_at for other, full_at in self._full_at.items() if full_at > now}
+        if self._seconds_per_token and tokens:
+            self._full_at[user] = self._full_at.get(user, now) + tokens * self._seconds_per_token
+
+
+MAX_WAITING_CHARS = 32 * 2**20
+"""Most characters of one user's waiting prompts; a single request may exceed it."""
+
+CHARS_PER_ID = 4  # what a token id counts as
+
+NEW_TEXT_CHARS = 600
+"""Characters of a prompt that take about as long as what every request computes: a few tokens typed, some generated."""
+
+MAX_TYPED_CHARS = 2_400
+"""Characters of an increment that count as resident with its prompt; language servers lay a new anchor before that."""
+
+_MAX_ANSWERED = 4096  # prompts that are remembered as answered
+
+Key = tuple[str, str]  # client and session
+
+
+class RequestQueue:
+    """At most one request per session. Not thread-safe: the owner holds a lock."""
+
+    def __init__(self, limits: UserLimits | None = None) -> None:
+        self._limits = limits or UserLimits()
+        self._lines: dict[str, dict[Key, Request]] = {}  # by user
+        self._last_turns: dict[str, float] = {}  # of users who have a line
+        self._answered: dict[int, None] = {}  # layouts of the last answered prompts, the newest last
+
+    def __len__(self) -> int:
+        return sum(map(len, self._lines.values()))
+
+    def __iter__(self) -> Iterator[Request]:
+        return chain.from_iterable(line.values() for line in self._lines.values())
+
+    def put(self, request: Request) -> Request | None:
+        """Add a request to its user's line; replaces and returns the older request of its session.
+
+        Raises Busy, and changes nothing, if the user exceeds the limit of waiting requests or MAX_WAITING_CHARS. Each
+        holds for ahead work apart, which may wait for long and must not keep suggestions out.
+        """
+        line = self._lines.get(request.turn, {})
+        waiting = (other for other in line.values() if other.is_ahead_work == request.is_ahead_work)
+        others = [other for other in waiting if other.key != request.key]
+        if len(others) >= self._limits.waiting:
+            raise Busy(f"{len(others)} requests already wait, the maximum")
+        if others and _chars(request) + sum(_chars(other) for other in others) > MAX_WAITING_CHARS:
+            raise Busy(f"the waiting prompts would exceed {MAX_WAITING_CHARS} characters")
+        superseded = line.get(request.key)
+        if superseded is not None and not superseded.is_ahead_work:
+            request.unanswered_since = superseded.unanswered_since
+        self._lines.setdefault(request.turn, line)[request.key] = request
+        return superseded
+
+    def put_back(self, request: Request) -> bool:
+        """Put a request that gave way at the end of its user's line; False if its session has a newer one."""
+        self._last_turns[request.turn] = time.perf_counter()
+        return self._lines.setdefault(request.turn, {}).setdefault(request.key, request) is request
+
+    def remove(self, meant: Callable[[Request], bool]) -> Request | None:
+        """Remove and return the first waiting request that is `meant`; None if there is none."""
+        request = next(filter(meant, self), None)
+        return None if request is None else self._pop(request)
+
+    def first(self, at_work: Mapping[str, int], ahead_too: bool) -> Request | None:
+        """The request to begin next: ahead work only if nothing else waits, and only if `ahead_too`.
+
+        The user with the fewest requests `at_work` comes first; one with as many as allowed has to wait. Among equals,
+        requests without alternatives come first, and then the one with the highest response ratio: the longest wait
+        since its user's last turn for what it probably costs. Where there is more to do than can be done, this answers
+        resident prompts before their users type on, and new ones once their users have paused long enough.
+        """
+        firsts = [request for line in self._lines.values() for request in _first_for_suggestion(line)]
+        if firsts:
+            most = self._limits.requests
+            free = [request for request in firsts if most is None or at_work.get(request.turn, 0) < most]
+            now = time.perf_counter()
+            return min(
+                free,
+                key=lambda request: (
+                    at_work.get(request.turn, 0),
+                    request.writes_several,
+                    -self._response_ratio(request, now),
+                ),
+                default=None,
+            )
+        return next(iter(self), None) if ahead_too else None
+
+    def take(self, at_work: Mapping[str, int], ahead_too: bool = True) -> Request | None:
+        """Remove and return the `first` request; its user's turn moves behind those of the others."""
+        request = self.first(at_work, ahead_too)
+        if request is None:
+            return None
+        self._lines[request.turn] = self._lines.pop(request.turn)  # the order of turns at ahead work
+        self._last_turns[request.turn] = time.perf_counter()
+        return self._pop(request)
+
+    def answered(self, request: Request) -> None:
+        """Remember that the request's prompt is probably resident."""
+        self._answered.pop(_layout(request), None)
+        self._answered[_layout(request)] = None
+        if len(self._answered) > _MAX_ANSWERED:
+            del self._answered[next(iter(self._answered))]
+
+    def forget_answers(self) -> None:
+        """Count every prompt as new."""
+        self._answered.clear()
+
+    def clear(self) -> list[Request]:
+        requests = list(self)
+        self._lines.clear()
+        self._last_turns.clear()
+        return requests
+
+    def _response_ratio(self, request: Request, now: float) -> float:
+        """The wait for each character that probably has to be computed.
+
+        A user who types on waits since the first unanswered key only for a resident prompt. A new one would be
+        cancelled before it is answered, so it gives way to those of users who have paused.
+        """
+        is_resident = _layout(request) in self._answered
+        since = request.unanswered_since if is_resident else request.submitted
+        new_chars = max(0, len(request.spec.prompt.increment) - MAX_TYPED_CHARS) if is_resident else _chars(request)
+        cost = NEW_TEXT_CHARS + new_chars
+        return (now - max(since, self._last_turns.get(request.turn, 0.0))) / cost
+
+    def _pop(self, request: Request) -> Request:
+        line = self._lines[request.turn]
+        del line[request.key]
+        if not line:
+            del self._lines[request.turn]
+            self._last_turns.pop(request.turn, None)
+        return request
+
+
+def _layout(request: Request) -> int:
+    """A digest of the user and the prompt's parts that stay while the user types on."""
+    prompt = request.spec.prompt
+    return hash((request.turn, prompt.context, prompt.prefix, prompt.suffix, prompt.token_ids))
+
+
+def _chars(request: Request) -> int:
+    """Length of the prompt and of the stop texts."""
+    prompt = request.spec.prompt
+    of_files = (text for chunk in prompt.context for text in (chunk.path, chunk.text))
+    texts = (prompt.prefix, prompt.suffix, prompt.increment, *of_files, *request.spec.stop_texts)
+    return sum(map(len, texts)) + CHARS_PER_ID * len(prompt.token_ids)
+
+
+def _first_for_suggestion(line: Mapping[Key, Request]) -> list[Request]:
+    return [request for request in line.values() if not request.is_ahead_work][:1]
+
+
+Chore = Callable[[], None]
+
+
+class Inbox:
+    """Requests, waiting or at work, and chores for the model thread. All methods are thread-safe."""
+
+    def __init__(self, capacity: Callable[[], int], wake: Callable[[], None], limits: UserLimits | None = None) -> None:
+        """`capacity` returns the number of requests that can be at work at once; `wake` ends the engine's wait."""
+        self._capacity = capacity
+        self._wake = wake
+        self._changed = threading.Condition()  # guards all fields below
+        limits = limits or UserLimits()
+        self._queue = RequestQueue(limits)
+        self._budgets = TokenBudgets(limits.tokens_per_minute)
+        self._running: list[Request] = []
+        # Each by what tells equal ones apart, and with whether it waits until no request is at work.
+        self._chores: dict[tuple[Hashable, bool], Chore] = {}
+        self._closing = False
+
+    @property
+    def is_closing(self) -> bool:
+        return self._closing
+
+    @property
+    def is_idle(self) -> bool:
+        with self._changed:
+            return not (self._running or len(self._queue))
+
+    @property
+    def running(self) -> tuple[Request, ...]:
+        return tuple(self._running)
+
+    @property
+    def waiting(self) -> int:
+        with self._changed:
+            return len(self._queue)
+
+    def put(self, request: Request) -> Request | None:
+        """Queue a request; returns the waiting request that it supersedes.
+
+        Raises Busy as `RequestQueue.put` and `TokenBudgets.check` do, and Cancelled after `close`.
+        """
+        with self._changed:
+            if self._closing:
+                raise Cancelled("the core is shutting down")
+            self._budgets.check(request.turn)
+            superseded = self._queue.put(request)
+            self._cancel_running(lambda running: running.key == request.key)
+            self._make_room()  # now, before ahead work saves more of its prompt
+            self._notify()
+            return superseded
+
+    def cancel(self, meant: Callable[[Request], bool]) -> Request | None:
+        """Mark the running requests that are `meant` as cancelled; removes and returns a waiting one."""
+        with self._changed:
+            self._cancel_running(meant)
+            self._notify()
+            return self._queue.remove(meant)
+
+    def add(self, chore: Chore, name: Hashable = None, *, when_idle: bool = False) -> None:
+        """Add work for the model thread, unless a chore of the same `name` waits (without one: an equal chore).
+
+        It is done between two forwards, in the order of the calls; `when_idle` only while no request is at work.
+        """
+        with self._changed:
+            self._chores.setdefault((chore if name is None else name, when_idle), chore)
+            self._notify()
+
+    def forget_answers(self) -> None:
+        """Count every prompt as new: what was resident is gone."""
+        with self._changed:
+            self._queue.forget_answers()
+
+    def close(self) -> list[Request]:
+        """Accept no more requests and cancel the running ones; removes and returns the waiting ones."""
+        with self._changed:
+            self._closing = True
+            self._cancel_running(lambda _: True)
+            self._notify()
+            return self._queue.clear()
+
+    def has_work_within(self, seconds: float | None) -> bool:
+        """Wait at most `seconds` (None: without a limit) until there is work or the inbox closes."""
+        with self._changed:
+            return self._changed.wait_for(self._has_work, seconds)
+
+    def take(self) -> Request | None:
+        """The next request to begin, if there is room; ahead work only if nothing else is at work."""
+        with self._changed:
+            if self._closing or len(self._running) >= self._capacity():
+                return None
+            request = self._queue.take(self._at_work(), all(running.is_ahead_work for running in self._running))
+            if request is not None:
+                self._running.append(request)
+            return request
+
+    def make_room(self) -> bool:
+        """Make a running request give way to the first waiting one; False if none has to."""
+        with self._changed:
+            return self._make_room()
+
+    def end(self, request: Request) -> bool:
+        """Remove a request from those at work; False if it gave way and waits again, so that it needs no answer yet."""
+        with self._changed:
+            self._running.remove(request)
+            request.gives_way, outcome = False, request.outcome
+            if not isinstance(outcome, Completion):
+                return True
+            self._budgets.spend(request.turn, outcome.usage.recomputed_tokens + outcome.usage.generated_tokens)
+            if not request.cancelled and outcome.finish_reason != "cancelled":
+                self._queue.answered(request)
+                return True
+            return request.cancelled or self._closing or not self._queue.put_back(request)
+
+    def take_chores(self, *, when_idle: bool) -> list[Chore]:
+        """Remove and return the chores of this kind; none of those that wait while a request is at work."""
+        with self._changed:
+            if when_idle and self._running:
+                return []
+            names = [name for name in self._chores if name[1] == when_idle]
+            return [self._chores.pop(name) for name in names]
+
+    def _notify(self) -> None:
+        """Show the model thread the change, whether it waits here or in the engine."""
+        self._changed.notify()
+        self._wake()
+
+    def _has_work(self) -> bool:
+        return bool(self._closing or self._running or len(self._queue) or self._chores)
+
+    def _cancel_running(self, meant: Callable[[Request], bool]) -> None:
+        for request in filter(meant, self._running):
+            request.cancelled = True
+
+    def _make_room(self) -> bool:
+        if len(self._running) < self._capacity():
+            return False
+        at_work = self._at_work()
+        waiting = self._queue.first(at_work, ahead_too=False)
+        staying = [request for request in self._running if not (request.gives_way or request.cancelled)]
+        if waiting is None or self._closing or len(staying) < self._capacity():
+            return False
+        staying.reverse()  # the last begun loses the least work
+        for request in sorted(staying, key=lambda request: (not request.is_ahead_work, not request.writes_several)):
+            if _gives_way(request, waiting, at_work):
+                request.gives_way = True
+                return True
+        return False
+
+    def _at_work(self) -> Counter[str]:
+        """Number of requests for suggestions at work, by user; those that are cancelled end with the next forward."""
+        return Counter(request.turn for request in self._running if not (request.is_ahead_work or request.cancelled))
+
+
+def _gives_way(request: Request, waiting: Request, at_work: Counter[str]) -> bool:
+    """Whether a running request must make room for a waiting request for a suggestion."""
+    ahead_of = at_work[request.turn] - at_work[waiting.turn]
+    if request.is_ahead_work or ahead_of >= 2:
+        return True
+    return ahead_of == 1 and request.writes_several and not waiting.writes_several

@@ -1,0 +1,166 @@
+"""Drafts: tokens proposed from the session's last suggestion or from repeated text, which the model verifies in one
+forward.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from itertools import takewhile
+
+from inference.backends.model import Choice
+from inference.text.token_ids import TokenIds, packed, place_of_last
+from inference.text.tokenization import LRUCache
+from kv_store.interface import document_of
+
+DRAFT_COST = 0.2
+"""Cost of one more token in a short forward, relative to a forward of one: 0.05 to 0.2 for the CPU kernel."""
+
+MOST_DRAFTED = 15
+LONGEST_RUN, SHORTEST_RUN = 4, 2  # trailing tokens to find earlier in the text
+
+
+class Odds:
+    """Estimates, from earlier drafts, the probability that a draft token is right if those before it are.
+
+    Past results fade with every forward, so that a kind of draft that failed is tried again later.
+    """
+
+    FADING = 0.98
+    WEIGHT = 2.0  # of the initial probability, in draft tokens
+
+    def __init__(self, probability: float) -> None:
+        self._assumed = probability
+        self._right = self._wrong = 0.0
+
+    @property
+    def probability(self) -> float:
+        guesses = self._right + self._wrong + self.WEIGHT
+        return (self._right + self.WEIGHT * self._assumed) / guesses
+
+    @property
+    def worthwhile(self) -> int:
+        """Most tokens worth drafting: up to the last one whose odds, with all before it right, cover its cost."""
+        return min(MOST_DRAFTED, int(math.log(DRAFT_COST) / math.log(self.probability)))
+
+    def note(self, drafted: int, right: int) -> None:
+        """Record a forward that verified `drafted` tokens, 0 or more, of which the first `right` were right."""
+        self._right = self._right * self.FADING + right
+        self._wrong = self._wrong * self.FADING + (right < drafted)
+
+
+@dataclass(slots=True)
+class Drafter:
+    """Drafts for one text: first from the session's last suggestion, then from an earlier place in the text.
+
+    The second kind is prompt lookup: the tokens that followed an earlier occurrence of the last tokens.
+    """
+
+    _ids: TokenIds  # before the text; the drafter takes ownership of them
+    _rest: str  # of the last suggestion
+    _encode: Callable[[str], TokenIds]
+    _ends: Callable[[int], bool]  # whether a token ends the text: a draft stops before it
+    _of_rest: Odds
+    _of_repetition: Odds
+    _drafted: tuple[Odds, int] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._drafted = self._of_repetition, 0
+
+    def draft(self, text: str, room: int) -> TokenIds:
+        """A draft of at most `room` tokens after the generated `text`."""
+        if self._rest.startswith(text) and len(self._rest) > len(text):
+            odds, guessed = self._of_rest, self._encode(self._rest[len(text) :])
+        else:
+            odds, guessed = self._of_repetition, self._after_the_last_run()
+        most = max(0, min(room, odds.worthwhile))
+        draft = packed(takewhile(lambda token_id: not self._ends(token_id), guessed[:most]))
+        self._drafted = odds, len(draft)
+        return draft
+
+    def verified(self, token_ids: TokenIds, right: int) -> None:
+        """Record the tokens that the forward has settled, and the number of draft tokens among them."""
+        odds, drafted = self._drafted
+        odds.note(drafted, right)
+        self._ids.extend(token_ids)
+
+    def _after_the_last_run(self) -> TokenIds:
+        """The tokens after an earlier occurrence of the last tokens; prefers the longer run, then the later place."""
+        for length in range(min(LONGEST_RUN, len(self._ids) - 1), SHORTEST_RUN - 1, -1):
+            place = place_of_last(self._ids[-length:], self._ids)
+            if place >= 0:
+                return self._ids[place + length : place + length + MOST_DRAFTED]
+        return packed()
+
+
+def agreeing(draft: Sequence[int], choices: Sequence[Choice]) -> int:
+    """Number of leading draft tokens that match the model's choices."""
+    right = 0
+    while right < len(draft) and draft[right] == choices[right].token_id:
+        right += 1
+    return right
+
+
+COMPARED = 128
+"""Characters before the cursor that identify the place of the last suggestion."""
+
+BACK = 256
+"""Characters before its place within which the last suggestion still matches."""
+
+MAX_SESSIONS = 256
+MAX_BYTES = 2**22
+BYTES_PER_SESSION = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class LastCompletion:
+    """A suggestion, and the end of the text before it."""
+
+    before: str = ""
+    text: str = ""
+    token_ids: TokenIds = field(default_factory=packed)  # that the model generated, perhaps beyond `text`
+
+    def rest_after(self, before: str) -> str:
+        """The remainder of the suggestion if `before` now precedes the cursor; empty if the text differs."""
+        tail = before[-COMPARED:]
+        whole = self.before + self.text
+        place = whole.rfind(tail, max(0, len(self.before) - BACK - len(tail)))
+        return "" if place < 0 else whole[place + len(tail) :]
+
+
+@dataclass(slots=True)
+class DraftHistory:
+    """The draft history of one session."""
+
+    suggested: LastCompletion = LastCompletion()
+    odds_of_rest: Odds = field(default_factory=lambda: Odds(0.9))
+    odds_of_repetition: Odds = field(default_factory=lambda: Odds(0.5))
+
+    def remember(self, before: str, text: str, token_ids: TokenIds) -> None:
+        """Remember the suggestion after `before`; an earlier one there stays if it begins with this one."""
+        earlier = self.suggested.rest_after(before)
+        if earlier.startswith(text):
+            text, token_ids = earlier, self.suggested.token_ids
+        self.suggested = LastCompletion(before[-COMPARED - BACK :], text, token_ids)
+
+
+class DraftHistories:
+    """The draft history of each session, bounded; it contains document text and never reaches the disk."""
+
+    def __init__(self) -> None:
+        self._sessions: LRUCache[str, DraftHistory] = LRUCache(MAX_SESSIONS, MAX_BYTES)
+
+    def of(self, session: str) -> DraftHistory:
+        """The draft history of a session, created if missing."""
+        history = self._sessions.get(session)
+        if history is None:
+            history = DraftHistory()
+            self._sessions.put(session, history, BYTES_PER_SESSION)
+        return history
+
+    def forget(self, session: str) -> None:
+        """Drop the draft history of the session's document, for every client."""
+        document = document_of(session)
+        for known in [known for known in self._sessions if document_of(known) == document]:
+            self._sessions.remove(known)

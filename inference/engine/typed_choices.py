@@ -1,0 +1,130 @@
+"""Remembers the tokens that decoding chose for the partial word at the cursor, so that no key decodes them again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+from inference.text.prompts import TokenizedPrompt
+from inference.text.token_ids import BYTES_PER_ID, TokenIds, packed
+from inference.text.tokenization import LRUCache
+from kv_store.interface import document_of
+from protocol.messages import CompletionRequest
+
+MAX_SESSIONS = 256
+MAX_BYTES = 2**24
+BYTES_PER_SESSION = 4096
+MOST_PROMPTS = 4  # of a session: what is typed next settles a word, and deleting it brings the last prompt back
+MOST_TYPED = 32  # of a prompt
+
+
+@dataclass(slots=True)
+class _Choices:
+    """What was generated behind one prompt, by the typed bytes that it had to spell first; the newest last."""
+
+    prompt: TokenIds
+    by_typed: dict[bytes, TokenIds] = field(default_factory=dict)
+
+    def best(self, typed: bytes) -> TokenIds:
+        """What was generated for the longest beginning of `typed`."""
+        earlier = max(filter(typed.startswith, self.by_typed), key=len, default=None)
+        return packed() if earlier is None else self.by_typed[earlier]
+
+    def add(self, typed: bytes, generated: TokenIds) -> None:
+        """Keep the longer of two for the same typed bytes: the other was cancelled."""
+        self.by_typed[typed] = max(self.by_typed.pop(typed, packed()), generated, key=len)
+        if len(self.by_typed) > MOST_TYPED:
+            del self.by_typed[next(iter(self.by_typed))]
+
+    @property
+    def size_bytes(self) -> int:
+        tokens = len(self.prompt) + sum(map(len, self.by_typed.values()))
+        return BYTES_PER_ID * tokens + sum(map(len, self.by_typed))
+
+
+@dataclass(frozen=True, slots=True)
+class TypedStart:
+    """Where decoding begins: behind the `settled` prompt and the tokens that are known to spell what was typed.
+
+    `prompt` has these tokens, and the typed bytes that are left. Its session's memory is dropped when the document is
+    forgotten, even while the request is at work.
+    """
+
+    settled: TokenizedPrompt
+    prompt: TokenizedPrompt
+    _memory: list[_Choices] | None = None
+
+    def remember(self, generated: TokenIds) -> None:
+        """Remember what was generated behind the prompt."""
+        if self._memory is None or not generated:
+            return
+        known = _of(self.settled, self._memory) or _Choices(self.settled.token_ids)
+        known.add(self.settled.typed, self.prompt.token_ids[len(self.settled.token_ids) :] + generated)
+        self._memory[:] = [*(other for other in self._memory if other is not known), known][-MOST_PROMPTS:]
+
+
+class TypedChoices:
+    """The tokens that each session's last greedy completions chose behind the prompt's last settled token.
+
+    Of the tokens that a longer text allows next, the shorter one allows every one. So a token that was the most
+    probable of those, and agrees with what has been typed since, is still the most probable. It becomes a token of the
+    prompt, which is resident, and decoding goes on behind it.
+    """
+
+    def __init__(self, spell: Callable[[int], bytes | None]) -> None:
+        """`spell` gives a token's bytes; None if it is no text."""
+        self._spell = spell
+        self._sessions: LRUCache[str, list[_Choices]] = LRUCache(MAX_SESSIONS, MAX_BYTES)
+
+    def start(self, request: CompletionRequest, settled: TokenizedPrompt) -> TypedStart:
+        """Where the decoding of this request begins, whose prompt is `settled`."""
+        if not (settled.typed and _is_comparable(request)):
+            return TypedStart(settled, settled)
+        memory = self._sessions.get(request.session)
+        if memory is None:
+            memory = []
+        known = _of(settled, memory)
+        soon = BYTES_PER_ID * len(settled.token_ids) if known is None else 0  # what `remember` adds
+        size_bytes = BYTES_PER_SESSION + soon + sum(each.size_bytes for each in memory)
+        self._sessions.put(request.session, memory, size_bytes)
+        chosen = packed() if known is None else self._agreeing(known.best(settled.typed), settled.typed)
+        spelled = sum(len(self._spell(token_id) or b"") for token_id in chosen)
+        prompt = replace(
+            settled,
+            token_ids=settled.token_ids + chosen,
+            increment_tokens=settled.increment_tokens + len(chosen),
+            typed=settled.typed[spelled:],
+        )
+        return TypedStart(settled, prompt, memory)
+
+    def forget(self, session: str) -> None:
+        """Drop what is known of the session's document, for every client."""
+        document = document_of(session)
+        for known in [known for known in self._sessions if document_of(known) == document]:
+            self._sessions.remove(known)
+
+    def clear(self) -> None:
+        """Drop what is known of every document."""
+        for session in list(self._sessions):
+            self._sessions.remove(session)
+
+    def _agreeing(self, token_ids: TokenIds, typed: bytes) -> TokenIds:
+        """The first tokens that spell a beginning of `typed`, up to the last end of a character."""
+        spelled, count = 0, 0
+        for number, token_id in enumerate(token_ids, start=1):
+            token = self._spell(token_id)
+            if not token or not typed.startswith(token, spelled):
+                break
+            spelled += len(token)
+            if spelled == len(typed) or typed[spelled] & 0xC0 != 0x80:
+                count = number
+        return token_ids[:count]
+
+
+def _of(settled: TokenizedPrompt, memory: list[_Choices]) -> _Choices | None:
+    return next((each for each in memory if each.prompt == settled.token_ids), None)
+
+
+def _is_comparable(request: CompletionRequest) -> bool:
+    """Whether its tokens are the most probable ones, and its first may be resident."""
+    return request.reuse and request.sampling is None and not request.alternatives and request.best_of == 1

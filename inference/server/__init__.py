@@ -1,1 +1,0 @@
-"""The core's process and its protocols: HTTP, WebSocket, access, connections and metrics."""

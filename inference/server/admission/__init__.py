@@ -1,1 +1,0 @@
-"""Who may connect to the core, and how: tokens and users, host names and origins, TLS, limits of connections."""

@@ -1,1 +1,0 @@
-"""The HTTP interface of the core: one module per API that it is compatible with, and what these share."""

@@ -1,1 +1,0 @@
-"""Web pages in the browser: their files, the keys that open them, and what the dashboard shows."""

@@ -1,0 +1,194 @@
+"""Stores the disk tier's payloads: a folder per model, with a file per page and their index.
+
+A page is refused unless its file is exactly as written (size, checksum, tensor shape), and an unusable folder is set
+aside. KV is derived from the user's text, so only the user can access files and folders.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import logging
+import os
+import shutil
+import stat
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kv_store.disk_folders import (
+    INDEX_NAME,
+    OUR_NAME,
+    PAGE_NAME,
+    PageIndex,
+    index_files,
+    open_folder,
+    our_files,
+    page_name,
+    remove_file,
+    set_aside,
+)
+from kv_store.interface import BadFileError
+
+if TYPE_CHECKING:
+    from kv_store.workspace import TensorCodec  # which imports torch
+
+FORMAT = "midfill kv 2"
+MIN_FREE_BYTES = 512 * 2**20
+"""Free disk space left to other programs: no page is written below it."""
+
+_NO_SURPRISES = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class PageFile:
+    """The file of one saved page."""
+
+    number: int
+    """In its name."""
+    count: int
+    """Tokens."""
+    size: int
+    """Bytes of the whole file."""
+    sha256: bytes
+
+    @property
+    def name(self) -> str:
+        return page_name(self.number)
+
+
+class PageFolder:
+    """Implements `Storage` in `root/<hash of the fingerprint>`.
+
+    The fingerprint identifies all that KV depends on: weights, tokenizer, dtype, RoPE settings. An unusable folder is
+    set aside, with the reason in `refused`. Raises FolderInUseError if another process uses the folder, and OSError if
+    it cannot be created.
+    """
+
+    page_overhead = 256
+    durable = True
+
+    def __init__(self, root: Path, fingerprint: str, codec: TensorCodec, min_free_bytes: int = MIN_FREE_BYTES) -> None:
+        self.root = root
+        self._codec = codec
+        self._min_free_bytes = min_free_bytes
+        self.removed: list[int] = []
+        """Numbers of removed files that are still in the index."""
+        self.index_is_behind = False
+        """Whether the last write to the index failed."""
+        self.identity = hashlib.sha256(f"{FORMAT}\n{fingerprint}".encode()).digest()
+        self.folder = root / self.identity.hex()[:16]
+        self.refused: list[str] = []
+        root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        try:
+            self._lock, self.index = open_folder(self.folder)
+        except (BadFileError, OSError) as error:
+            self.refused.append(f"{error}; the folder is set aside")
+            set_aside(self.folder)
+            self._lock, self.index = open_folder(self.folder)
+        self._next = 1 + max((int(path.stem, 16) for path in our_files(self.folder, PAGE_NAME)), default=0)
+
+    # -- pages ---------------------------------------------------------------------------------------------------------
+
+    def put(self, payload: object, count: int) -> PageFile:
+        if shutil.disk_usage(self.folder).free < self._min_free_bytes:
+            reason = f"less than {self._min_free_bytes / 2**20:.0f} MB are free"
+            raise OSError(errno.ENOSPC, reason, str(self.folder))
+        data = self._codec.encode(payload, count)
+        assert len(data) <= self._max_bytes(count), f"a file of {len(data)} bytes for {count} tokens"
+        file = PageFile(self._next, count, len(data), hashlib.sha256(data).digest())
+        self._next += 1
+        _write_private(self.folder / file.name, data)
+        return file
+
+    def get(self, stored: object) -> object:
+        assert isinstance(stored, PageFile), f"{stored!r} is no saved page"
+        path = self.folder / stored.name
+        data = _read_regular(path, stored.size + 1)
+        if len(data) != stored.size:
+            raise BadFileError(path, f"truncated or oversized: not the {stored.size} bytes that were saved")
+        if hashlib.sha256(data).digest() != stored.sha256:
+            raise BadFileError(path, "corrupt: its checksum differs")
+        try:
+            return self._codec.decode(data, stored.count)
+        except ValueError as error:
+            raise BadFileError(path, str(error)) from error
+
+    def remove(self, stored: object) -> None:
+        assert isinstance(stored, PageFile), f"{stored!r} is no saved page"
+        self.removed.append(stored.number)
+        remove_file(self.folder / stored.name)
+
+    def check(self, stored: Collection[object]) -> None:
+        files = {file.name for file in stored if isinstance(file, PageFile)}
+        assert len(files) == len(stored), f"{self.folder}: not every copy has a file of its own"
+        found = {path.name for path in our_files(self.folder, PAGE_NAME)}
+        assert found <= files, f"{self.folder}: files of no page: {sorted(found - files)}"
+
+    def close(self) -> None:
+        self.index.close()
+        self._lock.release()
+
+    # -- across restarts -----------------------------------------------------------------------------------------------
+
+    def replace_index(self) -> None:
+        """Begin with an empty index. Raises OSError or BadFileError if it cannot be created."""
+        self.index.close()
+        for path in index_files(self.folder):
+            path.unlink(missing_ok=True)
+        self.index = PageIndex(self.folder / INDEX_NAME)
+
+    def check_file(self, file: PageFile) -> None:
+        """Check a saved page without reading it. Raises BadFileError if its size is wrong."""
+        path = self.folder / file.name
+        try:
+            status = path.lstat()
+        except OSError as error:
+            raise BadFileError(path, f"cannot be read: {error.strerror}") from error
+        if not stat.S_ISREG(status.st_mode):
+            raise BadFileError(path, "not a regular file")
+        if status.st_size != file.size:
+            raise BadFileError(path, f"truncated or oversized: {status.st_size} bytes instead of {file.size}")
+        if not self._codec.bytes_per_token * file.count <= file.size <= self._max_bytes(file.count):
+            raise BadFileError(path, f"oversized or of another model: {file.size} bytes for {file.count} tokens")
+
+    def remove_other_files(self, files: Iterable[PageFile]) -> None:
+        """Remove files without a page: left by a crash, or refused."""
+        kept = {file.name for file in files}
+        kept.update(path.name for path in index_files(self.folder))
+        for path in our_files(self.folder, OUR_NAME):
+            if path.name not in kept:
+                remove_file(path)
+
+    def _max_bytes(self, count: int) -> int:
+        return self._codec.bytes_per_token * count + self.page_overhead
+
+
+def _read_regular(path: Path, at_most: int) -> bytes:
+    """The first bytes of a regular file. Raises BadFileError if it is not one or cannot be read."""
+    try:
+        with os.fdopen(os.open(path, os.O_RDONLY | _NO_SURPRISES), "rb") as stream:
+            if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
+                raise BadFileError(path, "not a regular file")
+            return stream.read(at_most)
+    except OSError as error:
+        raise BadFileError(path, f"cannot be read: {error.strerror}") from error
+
+
+def _write_private(path: Path, data: bytes) -> None:
+    """Write a file that only the user can read, completely or not at all.
+
+    It is not synced to the disk: the checksum detects what a power failure truncated.
+    """
+    partial = path.with_suffix(".tmp")
+    descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | _NO_SURPRISES, 0o600)
+    try:
+        with os.fdopen(descriptor, "wb") as stream:
+            stream.write(data)
+        partial.replace(path)
+    except OSError:
+        partial.unlink(missing_ok=True)
+        raise

@@ -1,1 +1,0 @@
-"""The disk tier: pages as files, their index, and one folder per model."""

@@ -1,0 +1,334 @@
+"""Folders of the disk tier, one per model: the SQLite index of saved pages, locks, and the removal of files.
+
+Transactions are atomic. Deleted rows are overwritten with zeros, so that neither token ids nor document names remain.
+Writes are not synced, so a power failure may damage the index.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import os
+import re
+import sqlite3
+import stat
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+from filelock import FileLock, Timeout
+
+from kv_store.interface import BadFileError, FolderInUseError, StoreError, document_of
+from kv_store.page_tree import TOKEN_BYTES
+
+INDEX_NAME = "index.sqlite3"
+JOURNAL_SUFFIXES = ("-journal", "-wal", "-shm")
+MAX_INDEX_BYTES = 256 * 2**20
+
+_TABLES = {
+    "pages": (
+        "CREATE TABLE pages (number INTEGER PRIMARY KEY, digest BLOB, parent BLOB, token_ids BLOB,"
+        " size INTEGER, sha256 BLOB, used INTEGER)"
+    ),
+    "uses": (
+        "CREATE TABLE uses (number INTEGER, document TEXT, count INTEGER, PRIMARY KEY (number, document)) WITHOUT ROWID"
+    ),
+}
+_USED_BY_NO_OTHER = """
+    SELECT number FROM pages JOIN uses USING (number) WHERE document = :document AND NOT EXISTS (
+        SELECT 1 FROM uses AS others WHERE others.number = pages.number AND others.document <> :document
+        AND others.count * :token_bytes >= length(token_ids)
+    )
+"""
+_SETTINGS = (
+    "locking_mode = EXCLUSIVE",
+    "trusted_schema = OFF",
+    "cell_size_check = ON",
+    "secure_delete = ON",
+    "synchronous = OFF",
+    "journal_mode = TRUNCATE",
+)
+
+
+class SavedPage(msgspec.Struct, frozen=True, array_like=True):
+    """One row: a page's place in its prefix, and the file with its KV."""
+
+    number: int
+    """Of the file."""
+    digest: bytes
+    """Digest of the prefix that ends with the page."""
+    parent: bytes
+    """Digest of the prefix before the page."""
+    token_ids: bytes
+    """As `page_tree.pack` returns them."""
+    size: int
+    """Bytes of the whole file."""
+    sha256: bytes
+    """Of the whole file."""
+    used: int
+    """Rank by last use among the saved pages: the higher, the later."""
+
+
+class _Use(msgspec.Struct, frozen=True, array_like=True):
+    number: int
+    document: str
+    count: int
+
+
+class PageIndex:
+    """An open index. Opening raises BadFileError for an unusable file; failed writes raise OSError."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        _check_files(path)
+        try:
+            os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))  # SQLite would make it readable for others
+            self._database = sqlite3.connect(path, timeout=0, isolation_level=None, check_same_thread=False)
+        except (OSError, sqlite3.Error) as error:
+            raise BadFileError(path, f"cannot be opened: {error}") from error
+        try:
+            self._prepare()
+        except (sqlite3.Error, BadFileError) as error:
+            self._database.close()
+            raise error if isinstance(error, BadFileError) else BadFileError(path, str(error)) from error
+
+    def read(self) -> tuple[list[SavedPage], Mapping[int, dict[str, int]]]:
+        """All pages, unordered, and by file number the number of a page's tokens that each document used.
+
+        Raises BadFileError if a value has a wrong type.
+        """
+        uses: dict[int, dict[str, int]] = defaultdict(dict)
+        try:
+            rows = self._database.execute("SELECT * FROM pages").fetchall()
+            pages = msgspec.convert(rows, list[SavedPage])
+            rows = self._database.execute("SELECT * FROM uses").fetchall()
+            for session in msgspec.convert(rows, list[_Use]):
+                uses[session.number][session.document] = session.count
+        except (sqlite3.Error, msgspec.ValidationError) as error:
+            raise BadFileError(self.path, str(error)) from error
+        return pages, uses
+
+    def write(
+        self,
+        removed: Iterable[int] = (),
+        changed: Iterable[tuple[SavedPage, Mapping[str, int]]] = (),
+        forgotten: str | None = None,
+    ) -> None:
+        """Delete pages by their files, write changed pages, and delete a document's name, in one transaction."""
+        pages = [(msgspec.structs.astuple(page), uses) for page, uses in changed]
+        renewed = [(page[0],) for page, _ in pages]
+        owned = [(page[0], document, count) for page, uses in pages for document, count in uses.items()]
+        gone = [(number,) for number in removed]
+        with self._transaction() as database:
+            database.executemany("DELETE FROM pages WHERE number = ?", gone)
+            database.executemany("DELETE FROM uses WHERE number = ?", [*gone, *renewed])
+            database.executemany("REPLACE INTO pages VALUES (?, ?, ?, ?, ?, ?, ?)", [page for page, _ in pages])
+            database.executemany("INSERT INTO uses VALUES (?, ?, ?)", owned)
+            if forgotten is not None:
+                database.execute("DELETE FROM uses WHERE document = ?", (forgotten,))
+
+    def purge(self, document: str) -> list[int]:
+        """Delete the document's name and the pages that only it used; returns the numbers of the files to remove."""
+        with self._transaction() as database:
+            gone = database.execute(_USED_BY_NO_OTHER, {"document": document, "token_bytes": TOKEN_BYTES}).fetchall()
+            database.executemany("DELETE FROM pages WHERE number = ?", gone)
+            database.executemany("DELETE FROM uses WHERE number = ?", gone)
+            database.execute("DELETE FROM uses WHERE document = ?", (document,))
+        return [number for (number,) in gone]
+
+    def close(self) -> None:
+        """Close the file; all writes are in it."""
+        self._database.close()
+
+    def _prepare(self) -> None:
+        for setting in _SETTINGS:
+            self._database.execute(f"PRAGMA {setting}")
+        ((found,),) = self._database.execute("PRAGMA quick_check(1)").fetchall()
+        if found != "ok":
+            raise BadFileError(self.path, f"damaged: {found}")
+        tables = dict(self._database.execute("SELECT name, sql FROM sqlite_master"))
+        if not tables:
+            with self._transaction() as database:
+                for statement in _TABLES.values():
+                    database.execute(statement)
+        elif tables != _TABLES:
+            raise BadFileError(self.path, "the index has another version")
+
+    @contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        try:
+            self._database.execute("BEGIN IMMEDIATE")
+            try:
+                yield self._database
+                self._database.execute("COMMIT")
+            finally:
+                if self._database.in_transaction:
+                    self._database.execute("ROLLBACK")
+        except sqlite3.Error as error:
+            raise OSError(f"{self.path}: {error}") from error
+
+
+def index_files(folder: Path) -> list[Path]:
+    """The files that may belong to an index."""
+    return [folder / f"{INDEX_NAME}{suffix}" for suffix in ("", *JOURNAL_SUFFIXES)]
+
+
+def _check_files(path: Path) -> None:
+    """Refuse other than regular files: SQLite would block on a pipe, and follow a link."""
+    for part in index_files(path.parent):
+        try:
+            status = part.lstat()
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            raise BadFileError(part, f"cannot be opened: {error.strerror}") from error
+        if not stat.S_ISREG(status.st_mode):
+            raise BadFileError(part, "not a regular file")
+        if status.st_size > MAX_INDEX_BYTES:
+            raise BadFileError(part, f"oversized: more than {MAX_INDEX_BYTES} bytes")
+
+
+LOCK_NAME = "lock"
+PAGE_NAME = re.compile(r"[0-9a-f]{8}\.safetensors")
+OUR_NAME = re.compile(r"[0-9a-f]{8}\.(safetensors|tmp)|index\.(json|tmp)|" + re.escape(INDEX_NAME) + r"(-\w+)?")
+FOLDER_NAME = re.compile(r"[0-9a-f]{16}")
+
+log = logging.getLogger(__name__)
+
+
+def purge_saved(root: Path, session: str) -> None:
+    """Remove pages that only the session's document used from the folders of all models that no process has open.
+
+    Empties a folder whose index is unusable. If a removal fails, goes on with the other folders, then raises OSError.
+    """
+    failures = []
+    for folder in model_folders(root):
+        try:
+            _purge(folder, document_of(session))
+        except FolderInUseError:  # that process purges it
+            pass
+        except OSError as error:
+            failures.append(f"{folder}: {error}")
+    if failures:
+        raise OSError(f"what is saved of a document could not be removed: {'; '.join(failures)}")
+
+
+def _purge(folder: Path, document: str) -> None:
+    try:
+        lock, index = open_folder(folder)
+    except BadFileError:
+        empty(folder)
+        if folder.exists() and (left := our_files(folder, OUR_NAME)):
+            raise OSError(f"{left[0].name} cannot be removed") from None
+        return
+    try:
+        for number in index.purge(document):
+            (folder / page_name(number)).unlink(missing_ok=True)
+    finally:
+        index.close()
+        lock.release()
+
+
+def page_name(number: int) -> str:
+    """The name of a page's file."""
+    return f"{number:08x}.safetensors"
+
+
+def remove_other_models(root: Path, ours: Path | None = None) -> list[str]:
+    """Remove what was saved with other fingerprints, unless in use; returns the reasons, naming the folders.
+
+    Without a folder of `ours`, removes all that no process has open.
+
+    A purge must reach every page, and the budget covers everything on disk.
+    """
+    removed = []
+    for folder in model_folders(root):
+        if folder == ours:
+            continue
+        try:
+            lock = acquire(folder)
+            remove_files(folder)
+            lock.release()
+            empty(folder)
+        except (StoreError, OSError) as error:
+            log.info("not removed: %s", error)
+        else:
+            removed.append(f"{folder}: saved with other weights, tokenizer, dtype or RoPE settings")
+    return removed
+
+
+def model_folders(root: Path) -> list[Path]:
+    """The folders of all models."""
+    paths = root.iterdir() if root.is_dir() else ()
+    return [path for path in paths if FOLDER_NAME.fullmatch(path.name) and (path / LOCK_NAME).is_file()]
+
+
+def open_folder(folder: Path) -> tuple[FileLock, PageIndex]:
+    """The lock on a folder, which ends with the process, and the index in it; raises the errors of both."""
+    folder.mkdir(mode=0o700, exist_ok=True)
+    if folder.is_symlink():
+        raise BadFileError(folder, "a symbolic link")
+    folder.chmod(0o700)
+    lock = acquire(folder)
+    try:
+        return lock, PageIndex(folder / INDEX_NAME)
+    except BaseException:
+        lock.release()
+        raise
+
+
+def acquire(folder: Path) -> FileLock:
+    """The lock on a folder.
+
+    Raises FolderInUseError if another process has it, BadFileError if it is no regular file, OSError if it cannot be
+    opened.
+    """
+    path = folder / LOCK_NAME
+    if os.path.lexists(path) and not stat.S_ISREG(path.lstat().st_mode):
+        raise BadFileError(path, "not a regular file")
+    lock = FileLock(path, timeout=0, mode=0o600, thread_local=False)
+    try:
+        lock.acquire()
+    except Timeout as error:
+        raise FolderInUseError(f"{folder}: another process keeps its pages here") from error
+    return lock
+
+
+def set_aside(folder: Path) -> None:
+    """Rename an unusable folder and remove the KV in it, which a purge could no longer reach."""
+    names = (f"{folder.name}.unusable{number or ''}" for number in itertools.count())
+    aside = next(path for name in names if not os.path.lexists(path := folder.with_name(name)))
+    folder.rename(aside)
+    if aside.is_dir() and not aside.is_symlink():
+        empty(aside)
+
+
+def empty(folder: Path) -> None:
+    """Remove our own files and the lock, and the folder if nothing else is in it."""
+    remove_files(folder)
+    if (folder / LOCK_NAME).is_file():
+        remove_file(folder / LOCK_NAME)
+    if not any(folder.iterdir()):
+        folder.rmdir()
+
+
+def remove_files(folder: Path) -> None:
+    """Remove our own files, but not the lock."""
+    for path in our_files(folder, OUR_NAME):
+        if path.is_file() or path.is_symlink():
+            remove_file(path)
+
+
+def our_files(folder: Path, name: re.Pattern[str]) -> list[Path]:
+    """The files with such a name."""
+    return [path for path in folder.iterdir() if name.fullmatch(path.name)]
+
+
+def remove_file(path: Path) -> None:
+    """Remove a file; logs a failure."""
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as error:  # a folder in its place, or a read-only disk
+        log.warning("%s cannot be removed: %s", path, error.strerror)

@@ -1,1 +1,0 @@
-"""The paged store: finds pages by token prefix, moves them between tiers, evicts and saves them."""

@@ -1,1 +1,0 @@
-"""Tiers and their storage in device and main memory."""

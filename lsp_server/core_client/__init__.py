@@ -1,0 +1,1 @@
+"""The client of the core: finds, starts, watches and talks to cores."""

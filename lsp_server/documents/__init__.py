@@ -1,0 +1,1 @@
+"""Documents: their lines, positions, languages and lexical structure, from text alone."""

@@ -1,1 +1,0 @@
-"""Documents and their parts: positions, spans, brackets, languages, notebook cells."""

@@ -1,0 +1,139 @@
+"""Ends of a suggestion: the stop rule, the end of a block, and what a limit has cut: loops, lines and words."""
+
+from __future__ import annotations
+
+import re
+
+from lsp_server.documents.languages import indentation
+from lsp_server.documents.lexing import OPENER_OF
+from lsp_server.filters.cursor_context import CursorContext, Insertion
+from protocol.messages import StopRule
+from protocol.stopping import find_stop
+
+_OPENERS = ("(", "[", "{")
+_CLOSING_TAG = re.compile(r"</([\w:.-]+)")
+
+
+def stop_rule(context: CursorContext) -> StopRule:
+    """The rule for a completion at the cursor.
+
+    A blank line takes a block of its own depth or deeper. The end of a line takes the rest of that line, or, if the
+    model goes on in the next line, the block of deeper lines; behind an opening bracket both. All other places take
+    the rest of the line, including the inside of brackets that the editor closed: a block would push the closers down.
+    """
+    if not context.multi_line or context.after.strip():
+        return StopRule()
+    depth, known = indentation(context.before, context.tab_columns), context.language
+    is_blank = not context.before.strip()
+    return StopRule(
+        indent=depth if is_blank else depth + 1,
+        one_line=not is_blank and not context.before.rstrip().endswith(_OPENERS),
+        closers=known.all_closers if _lacks_closer(context, depth) else (),
+        joining=() if is_blank else _joining(context),
+        depthless=known.depthless,
+        tab_columns=context.tab_columns,
+    )
+
+
+def _joining(context: CursorContext) -> tuple[str, ...]:
+    """What continues the block of the cursor's line though it is no deeper; a label ends that of another one."""
+    known = context.language
+    is_label = context.before.lstrip().startswith(known.labels)
+    return known.joining if is_label else known.joining + known.labels
+
+
+def _lacks_closer(context: CursorContext, depth: int) -> bool:
+    """Whether no line below closes the block around the cursor's blank line, or the one that its line opens."""
+    header, width = context.before, context.tab_columns
+    if not header.strip():
+        above = (line for line in reversed(context.filled_above) if indentation(line, width) < depth)
+        header = next(above, "")
+        depth = indentation(header, width)
+    line = next((line for line in context.filled_below if indentation(line, width) <= depth), "")
+    has_one = indentation(line, width) == depth and _closes(line.lstrip(), header, context.language.all_closers)
+    return not has_one or context.lacking.get(line.lstrip()[0], 0) > 0  # it may close a block around, as deep
+
+
+def _closes(line: str, header: str, closers: tuple[str, ...]) -> bool:
+    """Whether the line closes what the header opens."""
+    if line[:1] in OPENER_OF:
+        opener = OPENER_OF[line[0]]
+        return header.count(opener) > header.count(line[0])
+    if tag := _CLOSING_TAG.match(line):
+        return f"<{tag.group(1)}" in header
+    return line.startswith(closers)
+
+
+def end_with_block(insertion: Insertion, context: CursorContext) -> Insertion:
+    """The text as far as the stop rule lets it go."""
+    end, _ = find_stop(insertion.text, stop_rule(context), final=True)
+    return insertion.with_text(insertion.text[:end])
+
+
+_LONGEST_PIECE = 240  # characters that a loop repeats
+_LEAST_LOOP = 12  # characters of a loop
+# A word, or a number with its digits' separators, fraction, exponent and sign of the exponent.
+_TOKEN = re.compile(r"\d[\w.']*(?:(?<=[eE])[+-]\d+)?|\w+")
+
+
+def is_within_token(text: str, place: int) -> bool:
+    """Whether `place` lies inside of a word or a number."""
+    if not 0 < place < len(text):
+        return False
+    begin = place
+    while begin > 0 and (text[begin - 1].isalnum() or text[begin - 1] in "_.'+-"):
+        begin -= 1
+    tokens = _TOKEN.finditer(text, begin)
+    return any(token.start() < place < token.end() for token in tokens)
+
+
+def end_loop(insertion: Insertion, _context: CursorContext) -> Insertion:
+    """Keep one of the pieces that the text repeats until the limit cuts it: the model was in a loop.
+
+    Digits and letters that repeat themselves within one number or word are none.
+    """
+    text = insertion.text
+    if not insertion.is_cut:
+        return insertion
+    backwards = text[::-1]
+    for length in range(1, min(_LONGEST_PIECE, len(text) // 2) + 1):
+        if backwards[0] == backwards[length]:
+            repeated = _common_length(backwards, backwards[length:])
+            end, is_loop = len(text) - repeated, repeated >= 1.4 * length and repeated + length >= _LEAST_LOOP
+            if is_loop and not is_within_token(text, end):
+                return insertion.with_text(text[:end])
+    return insertion
+
+
+def _common_length(text: str, other: str) -> int:
+    """The length of the text that both begin with."""
+    return next((index for index, (one, two) in enumerate(zip(text, other, strict=False)) if one != two), len(other))
+
+
+def end_with_whole_statement(insertion: Insertion, _context: CursorContext) -> Insertion:
+    """Drop lines from the end of a cut text until it leaves no bracket open and no header without a body.
+
+    The first line with text stays: it is what the user would type next, whole or not.
+    """
+    if not insertion.is_cut:
+        return insertion
+    lines = insertion.text.split("\n")
+    first = next((number for number, line in enumerate(lines, 1) if line.strip()), len(lines))
+    while len(lines) > first and _is_half(lines):
+        lines.pop()
+    return insertion.with_text("\n".join(lines))
+
+
+def _is_half(lines: list[str]) -> bool:
+    last = lines[-1].strip()
+    return not last or last.endswith(":") or last.startswith("@") or _leaves_open("\n".join(lines))
+
+
+def _leaves_open(text: str) -> bool:
+    opened: list[str] = []
+    for character in text:
+        if character in "([{":
+            opened.append(character)
+        elif character in OPENER_OF and opened and opened[-1] == OPENER_OF[character]:
+            opened.pop()
+    return bool(opened)

@@ -1,0 +1,221 @@
+"""Filters of repetitions: closers behind the cursor, and text that the document has on its line or below it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+
+from lsp_server.documents.languages import Language
+from lsp_server.documents.lexing import CLOSER_OF, CLOSING, MOST_CHARS, OPENER_OF, QUOTES, code_brackets
+from lsp_server.filters.cursor_context import CursorContext, Insertion, word_characters
+
+# A closing bracket, or the quotes that end a string.
+_HIDDEN = re.compile(r"[)\]}]|\"+|'+|`+")
+
+
+def close_hidden(insertion: Insertion, context: CursorContext) -> Insertion:
+    """Let the text replace the closers behind the cursor that the model has written, since the prompt hid them.
+
+    A text that reaches a hidden closer of a line below ends before it.
+    """
+    wanted = [found.group() for found in _HIDDEN.finditer(context.hidden)]
+    closed = _closed(insertion.text, wanted, context.before, has_escapes=True)
+    if len(closed) < len(wanted) and not insertion.is_cut:  # a backslash may escape nothing
+        closed = max(closed, _closed(insertion.text, wanted, context.before, has_escapes=False), key=len)
+    here = [found.end() for found in _HIDDEN.finditer(context.hidden_here)]
+    if len(closed) > len(here):
+        insertion = insertion.with_text(insertion.text[: closed[len(here)]].rstrip())
+    replaced = here[min(len(closed), len(here)) - 1] if closed and here else 0
+    return replace(insertion, replaced=replaced)
+
+
+def _closed(text: str, wanted: list[str], before: str, *, has_escapes: bool) -> list[int]:
+    """Where `text`, which follows `before`, has, in order, the wanted closers, as far as it has them."""
+    closed: list[int] = []
+    opened: list[str] = []  # closers of the text's own openers, innermost last
+    index = 0
+    while index < len(text) and len(closed) < len(wanted):
+        character, want = text[index], wanted[len(closed)]
+        if want[0] in QUOTES:
+            # The cursor stands in a string. A quote that closes nothing wanted, on its line nor in all of the text,
+            # begins another string, which the document closes; one may hold others, with the same quotes, in `${}`.
+            quotes = _quotes(text[index:], want, has_escapes=has_escapes)
+            in_line = _quotes(text[index:].split("\n", 1)[0], want, has_escapes=has_escapes)
+            is_open = not (len(quotes) % 2 or len(in_line) % 2) and wanted[len(closed) :].count(want) % 2
+            is_triple = not index and before.endswith(want) and text.startswith(2 * want)  # with the one before it
+            if not is_triple and (is_open or not quotes):
+                break
+            first = 0 if is_triple else quotes[0]
+            closed.append(index + first)
+            index += first + len(want) * (1 + is_triple)
+            continue
+        if character == "\\" and has_escapes:
+            index += 2
+            continue
+        if character == want and not opened:
+            closed.append(index)
+        elif opened and character == opened[-1]:
+            opened.pop()
+        elif character in CLOSER_OF:
+            opened.append(CLOSER_OF[character])
+        elif character in QUOTES:
+            quotes = _quotes(text[index:].split("\n", 1)[0], character, has_escapes=has_escapes)
+            index += quotes[1] if quotes[:1] == [0] and len(quotes) > 1 else 0  # a single quote opens no string
+        index += 1
+    return closed
+
+
+def _quotes(text: str, quote: str, *, has_escapes: bool) -> list[int]:
+    """Where the text has this quote; an escaped one, and an apostrophe in a word, is none."""
+    skipped = (r"\\.|" if has_escapes else "") + r"(?<=\w)'(?=\w)|"
+    return [found.start() for found in re.finditer(f"{skipped}({re.escape(quote)})", text, re.DOTALL) if found.group(1)]
+
+
+def leave_closers(insertion: Insertion, context: CursorContext) -> Insertion:
+    """Leave to the document the closers that the text ends with and replaces, and the space that it has before them."""
+    text, replaced = insertion.text, insertion.replaced
+    for kept in range(replaced):
+        closers = context.after[kept:replaced]
+        if closers[0] in CLOSING and text.endswith(closers):
+            left, before = text[: len(text) - len(closers)], context.after[:kept]
+            is_spaced = before[-1:].isspace()
+            return replace(insertion, text=left.rstrip() if is_spaced else left, replaced=len(before.rstrip()))
+    return insertion
+
+
+def drop_surplus_closers(insertion: Insertion, context: CursorContext) -> Insertion:
+    """End before a bracket that the document has next, if the document would have one of its kind too many."""
+    text = insertion.text
+    behind = context.after[insertion.replaced :].lstrip() or next(iter(context.filled_below), "").lstrip()
+    if not context.language.balanced or behind[:1] not in OPENER_OF or behind[0] not in text:
+        return insertion
+    closer, opener = behind[0], OPENER_OF[behind[0]]
+    brackets = [(place, one) for place, one in code_brackets(text, context.language_id) if one in (opener, closer)]
+    replaced = context.after[: insertion.replaced].count(closer)
+    wanted = max(0, context.lacking[closer]) + replaced
+    in_code = sum(1 if one == closer else -1 for _, one in brackets)
+    if min(in_code, text.count(closer) - text.count(opener)) <= wanted:  # the lexer may take text for a string
+        return insertion
+    wanted = max(wanted, _lacking_in_code(context, closer) + replaced)
+    opened = closed = 0
+    for place, one in brackets:
+        if one == opener:
+            opened += 1
+        elif opened:
+            opened -= 1
+        elif closed == wanted:
+            shorter = close_hidden(insertion.with_text(text[:place].rstrip()), context)  # it may have lost closers
+            return replace(shorter, replaced=min(insertion.replaced, shorter.replaced))
+        else:
+            closed += 1
+    return insertion
+
+
+def _lacking_in_code(context: CursorContext, closer: str) -> int:
+    """How many of these brackets a short document has too few, outside of comments and literals; 0 for a long one."""
+    if sum(map(len, context.document)) > MOST_CHARS:
+        return 0
+    brackets = [one for _, one in code_brackets("".join(context.document), context.language_id)]
+    return brackets.count(OPENER_OF[closer]) - brackets.count(closer)
+
+
+_SAYS_ENOUGH = 3  # word characters, of a text that one match suffices for
+_COINCIDENCE = 3  # lines that are repeated one after the other are no coincidence, even if others follow
+_CLOSING_TAG = re.compile(r"\s*</([\w:.-]+)")
+_FIRST_WORD = re.compile(r"\s*(\w+)")
+
+
+def drop_rest_of_line(insertion: Insertion, context: CursorContext) -> Insertion:
+    """Cut where the suggestion repeats the rest of the line, or ends with its beginning.
+
+    Closing brackets and quotes alone are no overlap, nor is a tag or word that closes what the suggestion has opened.
+    """
+    text, rest = insertion.text, context.after[insertion.replaced :]
+    if not rest.strip() or "\n" in text or insertion.replaced < len(context.hidden_here.rstrip()):
+        return insertion  # without a closer that is still to come, the rest of the line is not reached
+    end = _overlap(text, rest, context.language)
+    says_all = end is not None and text.startswith(rest.strip(), end)
+    if insertion.replaced and not says_all and _rewrites(text, context.after[insertion.replaced - 1], rest):
+        return replace(insertion, replaced=len(context.after))
+    if end is None:
+        return insertion
+    shorter = insertion.with_text(text[:end].rstrip() if rest[0].isspace() else text[:end])
+    return close_hidden(shorter, context)  # again: it may have lost closers
+
+
+def _overlap(text: str, rest: str, known: Language) -> int | None:
+    """Where `text` begins to say `rest`, whole or up to the text's own end; None if it does not."""
+    said = rest.strip()
+    for place in range(len(text)):
+        repeats = text.startswith(said, place) or said.startswith(text[place:])
+        piece = text[place : place + len(said)]
+        if not repeats or all(one in CLOSING or one.isspace() for one in piece):
+            continue
+        if len(piece) == len(text) - place or word_characters(said) >= _SAYS_ENOUGH:
+            whole = _is_boundary(text, place) and _is_boundary(said, len(piece))
+            whole = whole and _is_boundary(text, place + len(piece))
+            if whole and not _closes_own(text[:place], piece, known):
+                return place
+    return None
+
+
+def _is_boundary(text: str, place: int) -> bool:
+    """Whether no word goes on from before `place` to behind it."""
+    if not 0 < place < len(text):
+        return True
+    return not (_is_of_word(text[place - 1]) and _is_of_word(text[place]))
+
+
+def _is_of_word(character: str) -> bool:
+    return character.isalnum() or character == "_"
+
+
+def _closes_own(before: str, piece: str, known: Language) -> bool:
+    """Whether the piece begins with the tag or word that closes what `before` has opened."""
+    if tag := _CLOSING_TAG.match(piece):
+        name = re.escape(tag.group(1))
+        opened = len(re.findall(rf"<{name}\b(?![^<>]*/>)", before))
+        return opened > len(re.findall(rf"</{name}\b", before))
+    word = _FIRST_WORD.match(piece)
+    if word is None or not known.openers or word.group(1) not in known.closers:
+        return False
+    closed = sum(len(re.findall(rf"\b{re.escape(closer)}\b", before)) for closer in known.closers)
+    return len(re.findall(known.openers, before)) > closed
+
+
+def _rewrites(text: str, closer: str, rest: str) -> bool:
+    """Whether the text, behind the closer that it replaces, says the rest of the line with more text within."""
+    said, tail = rest.strip(), text.partition(closer)[2]
+    ends = (cut for cut in range(1, len(said)) if tail.startswith(said[:cut]) and tail.endswith(said[cut:]))
+    return len(tail) >= len(said) and any(word_characters(said[cut:]) for cut in ends)
+
+
+def cut_at_next_lines(insertion: Insertion, context: CursorContext) -> Insertion:
+    """Cut where the suggestion goes on as the document does below, to its end or for several lines.
+
+    Lines are equal with their indentation; the last line of a cut text may be incomplete. A line that the user has
+    begun, or that stands above, too, is no repetition.
+    """
+    below, before = context.filled_below, context.before
+    lines = (context.before + insertion.text + context.after[insertion.replaced :]).split("\n")
+    for index, line in enumerate(lines):
+        if not line.strip() or (index == 0 and (before.strip() or context.filled_above[-1:] == (line.rstrip(),))):
+            continue  # the user is typing this line, or it is one of several
+        if below and _goes_on_below(lines[index:], below, context.language.all_closers, is_cut=insertion.is_cut):
+            return insertion.with_text("\n".join(lines[:index])[len(before) :] if index else "")
+    return insertion
+
+
+def _goes_on_below(lines: list[str], below: Sequence[str], closers: tuple[str, ...], *, is_cut: bool) -> bool:
+    suggested = [line.rstrip() for line in lines if line.strip()]
+    equal = 0
+    for line, known in zip(suggested, below, strict=False):
+        begins = is_cut and equal == len(suggested) - 1 and known.startswith(line)
+        if line != known and not begins:
+            break
+        equal += 1
+    if not equal or (equal < len(suggested) and equal < _COINCIDENCE):
+        return False
+    says_enough = word_characters(suggested[0]) >= _SAYS_ENOUGH and not suggested[0].lstrip().startswith(closers)
+    return equal > 1 or says_enough

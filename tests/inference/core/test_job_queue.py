@@ -1,0 +1,201 @@
+from __future__ import annotations
+
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from inference.core.queue import MAX_WAITING, MAX_WAITING_CHARS, NEW_TEXT_CHARS, RequestQueue, UserLimits
+from inference.engine.request import Request
+from protocol.errors import Busy
+from protocol.messages import CompletionRequest, Prompt, Snippet
+
+
+def ask(session: str, ahead: bool = False, client: str = "client", text: str = "", **changes: int) -> Request:
+    return Request(CompletionRequest(session, Prompt(text, ""), max_tokens=0 if ahead else 1, **changes), client)
+
+
+def take_all(queue: RequestQueue) -> list[Request]:
+    return list(iter(lambda: queue.take({}), None))
+
+
+def test_sessions_are_served_in_the_order_in_which_they_began_to_wait() -> None:
+    queue = RequestQueue()
+    first, second, newer = ask("a"), ask("b"), ask("a")
+    assert queue.put(first) is None
+    assert queue.put(second) is None
+    assert queue.put(newer) is first
+    assert take_all(queue) == [newer, second]
+
+
+def test_ahead_work_comes_last() -> None:
+    queue = RequestQueue()
+    ahead, real = ask("a", ahead=True), ask("b")
+    queue.put(ahead)
+    assert queue.first({}, ahead_too=False) is None
+    queue.put(real)
+    assert take_all(queue) == [real, ahead]
+
+
+def test_clients_take_turns() -> None:
+    queue = RequestQueue()
+    flood = [ask(f"{number}", client="flood") for number in range(4)]
+    other = [ask(f"{number}", client="other") for number in range(2)]
+    for waiting in (*flood, *other):
+        queue.put(waiting)
+    assert take_all(queue) == [flood[0], other[0], flood[1], other[1], flood[2], flood[3]]
+
+
+def test_a_user_who_has_paused_comes_before_one_who_types_on() -> None:
+    queue = RequestQueue()
+    typing, paused, newer = ask("a", client="types"), ask("b", client="paused"), ask("a", client="types")
+    for waiting in (typing, paused, newer):
+        queue.put(waiting)
+    assert take_all(queue) == [paused, newer]
+
+
+def test_a_resident_prompt_comes_before_a_new_one_until_that_has_waited_for_what_it_costs() -> None:
+    queue, now = RequestQueue(), time.perf_counter()
+    new, resident = ask("new", client="jumped", text="x" * NEW_TEXT_CHARS), ask("resident", client="types", text="y")
+    queue.answered(ask("resident", client="types", text="y"))
+    for waiting in (new, resident):
+        queue.put(waiting)
+    new.submitted, resident.unanswered_since = now - 10, now - 6
+    assert queue.first({}, ahead_too=False) is resident
+    new.submitted = now - 14
+    assert queue.first({}, ahead_too=False) is new
+
+
+def test_a_user_who_types_on_behind_a_resident_prompt_waits_since_the_first_key() -> None:
+    queue, now = RequestQueue(), time.perf_counter()
+    first, paused, newer = ask("a", client="types"), ask("b", client="paused"), ask("a", client="types")
+    queue.answered(ask("a", client="types"))
+    first.unanswered_since, paused.submitted = now - 3, now - 2
+    for waiting in (first, paused, newer):
+        queue.put(waiting)
+    assert queue.first({}, ahead_too=False) is newer
+
+
+def test_a_resident_prompt_is_known_by_its_text_and_its_user() -> None:
+    queue, now = RequestQueue(), time.perf_counter()
+    same, others = ask("#2", client="http", text="x" * 9000), ask("#3", client="stranger", text="x" * 9000)
+    queue.answered(ask("#1", client="http", text="x" * 9000))
+    for waiting in (others, same):
+        waiting.submitted = waiting.unanswered_since = now - 1
+        queue.put(waiting)
+    assert queue.first({}, ahead_too=False) is same
+    queue.forget_answers()
+    others.submitted = now - 2
+    assert queue.first({}, ahead_too=False) is others
+
+
+def test_a_key_does_not_wait_since_ahead_work_did() -> None:
+    queue = RequestQueue()
+    ahead, key = ask("a", ahead=True), ask("a")
+    ahead.unanswered_since -= 100
+    queue.put(ahead)
+    queue.put(key)
+    assert key.unanswered_since > ahead.unanswered_since + 99
+
+
+def test_a_prompt_with_another_prefix_is_not_resident() -> None:
+    queue, now = RequestQueue(), time.perf_counter()
+    moved, other = ask("a", client="moved", text="elsewhere" * 100), ask("b", client="other", text="short")
+    queue.answered(ask("a", client="moved", text="here" * 100))
+    for waiting in (moved, other):
+        waiting.submitted = now - 1
+        queue.put(waiting)
+    assert queue.first({}, ahead_too=False) is other
+
+
+@pytest.mark.parametrize("several", [{"alternatives": 2}, {"best_of": 2}])
+def test_client_with_the_fewest_requests_at_work_comes_first_and_alternatives_last_among_equals(
+    several: dict[str, int],
+) -> None:
+    queue = RequestQueue()
+    busy, alternatives, plain = ask("a", client="busy"), ask("b", client="b", **several), ask("c", client="c")
+    for waiting in (busy, alternatives, plain):
+        queue.put(waiting)
+    at_work = {"busy": 1}
+    assert [queue.take(at_work) for _ in range(3)] == [plain, alternatives, busy]
+
+
+def test_line_of_a_client_is_bounded() -> None:
+    queue = RequestQueue()
+    for number in range(MAX_WAITING):
+        queue.put(ask(f"{number}"))
+    with pytest.raises(Busy, match=f"{MAX_WAITING} requests already wait"):
+        queue.put(ask("one more"))
+    newer = ask("0")
+    assert queue.put(newer) is not None  # it takes the older one's place
+    queue.put(ask("other", client="other"))
+    assert len(queue) == MAX_WAITING + 1
+    assert queue.take({}) is newer
+
+
+def test_ahead_work_that_waits_keeps_no_suggestion_out() -> None:
+    queue = RequestQueue()
+    for number in range(MAX_WAITING):
+        queue.put(ask(f"{number}", ahead=True))
+    with pytest.raises(Busy, match=f"{MAX_WAITING} requests already wait"):
+        queue.put(ask("one more", ahead=True))
+    suggestion = ask("suggestion")
+    queue.put(suggestion)
+    assert queue.take({}) is suggestion
+
+
+def test_a_user_with_as_many_at_work_as_allowed_waits() -> None:
+    queue = RequestQueue(UserLimits(requests=2, waiting=1))
+    first, other = ask("a", client="busy"), ask("b", client="free")
+    queue.put(first)
+    with pytest.raises(Busy, match="1 requests already wait"):
+        queue.put(ask("c", client="busy"))
+    assert queue.take({"busy": 2}) is None
+    queue.put(other)
+    assert queue.take({"busy": 2}) is other
+    assert queue.take({"busy": 1}) is first
+
+
+def test_text_that_waits_is_bounded() -> None:
+    queue = RequestQueue()
+    text = "x" * (MAX_WAITING_CHARS // 2 + 1)
+    queue.put(ask("a", text=text))
+    with pytest.raises(Busy, match="characters"):
+        queue.put(ask("b", text=text))
+    queue.put(ask("a", text=text))
+    files = CompletionRequest("c", Prompt("", "", context=(Snippet(text, ""),)), max_tokens=1, stop_texts=(text,))
+    with pytest.raises(Busy, match="characters"):
+        queue.put(Request(files, "client"))
+    queue.put(ask("b", text="x"))
+
+
+def test_what_gave_way_comes_back_unless_there_is_a_newer_one() -> None:
+    queue = RequestQueue()
+    ahead = ask("a", ahead=True)
+    assert queue.put_back(ahead)
+    queue.take({})
+    newer = ask("a")
+    queue.put(newer)
+    assert not queue.put_back(ahead)
+    assert queue.clear() == [newer]
+
+
+def test_the_request_that_is_meant_is_removed() -> None:
+    queue = RequestQueue()
+    one, two = ask("a"), ask("b")
+    queue.put(one)
+    queue.put(two)
+    assert queue.remove(lambda waiting: waiting is two) is two
+    assert queue.remove(lambda waiting: waiting is two) is None
+    assert take_all(queue) == [one]
+
+
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.booleans()), max_size=20))
+def test_every_request_leaves_exactly_once(arrivals: list[tuple[str, bool]]) -> None:
+    queue = RequestQueue()
+    requests = [ask(session, ahead) for session, ahead in arrivals]
+    superseded = [gone for gone in map(queue.put, requests) if gone is not None]
+    served = take_all(queue)
+    assert sorted(map(id, superseded + served)) == sorted(map(id, requests))
+    assert [each.is_ahead_work for each in served] == sorted(each.is_ahead_work for each in served)

@@ -1,0 +1,138 @@
+"""When a core ends because its clients ask for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import pytest
+
+from inference.core.lifecycle import Draining, Presence, Retirement
+from protocol.messages import CoreStatus
+
+READY = CoreStatus("ready", "tiny")
+
+
+def test_listeners_are_told_while_they_are_here() -> None:
+    presence = Presence()
+    heard: list[CoreStatus] = []
+    presence.announce(READY)
+    with presence.listen(heard.append):
+        assert presence.connections == 1
+        presence.announce(READY)
+    presence.announce(READY)
+    assert heard == [READY]
+    assert presence.connections == 0
+
+
+def test_nobody_is_here_only_when_the_last_has_left() -> None:
+    presence = Presence()
+    assert presence.alone_for_s() >= 0
+    with presence.visit():
+        with presence.listen(lambda status: None):
+            assert presence.alone_for_s() == 0
+        assert presence.alone_for_s() == 0
+        assert presence.connections == 0
+    before = presence.alone_for_s()
+    assert presence.alone_for_s() >= before >= 0
+
+
+@pytest.mark.parametrize(
+    ("signals", "idle", "http_requests", "seconds", "is_over"),
+    [
+        (0, True, 0, 99, False),
+        (1, True, 0, 0, True),
+        (1, False, 0, 29, False),
+        (1, True, 1, 29, False),  # a stream between two of its texts
+        (1, False, 1, 30, True),
+        (2, False, 1, 1, True),  # a second signal does not wait
+    ],
+)
+def test_the_core_ends_when_its_requests_are_answered(
+    signals: int, idle: bool, http_requests: int, seconds: int, is_over: bool
+) -> None:
+    clock = iter([0.0, float(seconds)])
+    draining = Draining(lambda: idle, 30.0, lambda: next(clock))
+    draining.http_requests = http_requests
+    assert draining.is_over(signals) is is_over
+    assert draining.has_begun is (signals > 0)
+
+
+class Core:
+    def __init__(self) -> None:
+        self.presence = Presence()
+        self.status = CoreStatus("ready", "tiny")
+        self.clients = ExitStack()
+
+    def retirement(self, *, replaceable: bool = True) -> Retirement:
+        return Retirement(self.presence, lambda: self.status, replaceable=replaceable)
+
+    def come(self) -> ExitStack:
+        """A client; close it to let it go."""
+        client = self.clients.enter_context(ExitStack())
+        client.enter_context(self.presence.visit())
+        return client
+
+
+@pytest.fixture
+def core() -> Iterator[Core]:
+    core = Core()
+    with core.clients:
+        yield core
+
+
+def test_a_client_that_is_alone_replaces_the_core(core: Core) -> None:
+    retirement = core.retirement()
+    core.come()
+    assert not retirement.due
+    assert retirement.ask("a", "replace") == ""
+    assert retirement.due
+    assert not retirement.stopped
+
+
+def test_a_core_that_others_use_goes_when_they_have_left_or_wish_the_same(core: Core) -> None:
+    retirement = core.retirement()
+    _, other, third = core.come(), core.come(), core.come()
+    assert retirement.ask("a", "replace") == "2 other clients use it"
+    other.close()
+    assert retirement.ask("a", "replace") == "1 other client uses it"
+    assert not retirement.due
+    assert retirement.ask("c", "replace") == ""
+    assert retirement.due
+    retirement.withdraw("c")
+    assert not retirement.due
+    third.close()
+    assert retirement.due
+
+
+def test_no_client_at_all_is_no_wish(core: Core) -> None:
+    assert not core.retirement().due
+
+
+def test_a_failed_core_is_replaced_at_once(core: Core) -> None:
+    for replaceable in (True, False):
+        retirement = core.retirement(replaceable=replaceable)
+        core.come(), core.come()
+        core.status = CoreStatus("failed", "tiny")
+        assert retirement.ask("a", "replace") == ""
+        assert retirement.due
+
+
+def test_a_core_that_was_started_by_hand_ends_on_purpose_alone(core: Core) -> None:
+    retirement = core.retirement(replaceable=False)
+    core.come()
+    assert "started by hand" in retirement.ask("a", "replace")
+    assert "started by hand" in retirement.ask("a", "restart")
+    assert not retirement.due
+    assert retirement.ask("a", "stop") == ""
+    assert retirement.due
+    assert retirement.stopped
+
+
+def test_stop_and_restart_do_not_wait_for_others(core: Core) -> None:
+    for how in ("stop", "restart"):
+        retirement = core.retirement()
+        core.come(), core.come()
+        assert retirement.ask("a", how) == ""  # type: ignore[arg-type]
+        assert retirement.due
+        assert retirement.stopped == (how == "stop")

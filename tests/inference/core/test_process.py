@@ -1,0 +1,226 @@
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from websockets.exceptions import InvalidStatus
+from websockets.sync.client import connect
+
+from inference.core.process import ServeOptions, bind, serve
+from inference.loading.options import EngineOptions
+from protocol.errors import BadInput, BadModel, DeviceLost, PortInUse
+from protocol.messages import CompletionRequest, Prompt, StopRule
+from protocol.rendezvous import CoreAddress, address_file, read_address, read_or_make_token
+from protocol.wire import Complete, Completed, Failed, encode
+from tests.inference.serving import PATIENCE_S, receive
+
+CODE = """
+import sys
+from pathlib import Path
+from inference.loading.options import EngineOptions
+from inference.core.process import ServeOptions, serve
+model, folder, exit_after_s = sys.argv[1:]
+engine = EngineOptions(model, context_tokens=256, threads=1)
+serve(ServeOptions(engine, runtime_dir=Path(folder), exit_after_s=float(exit_after_s), speed_folder=Path(folder)))
+"""
+
+
+@contextmanager
+def core(model: Path, folder: Path, exit_after_s: float = 600) -> Iterator[subprocess.Popen[str]]:
+    process = subprocess.Popen(
+        [sys.executable, "-c", CODE, str(model), str(folder), str(exit_after_s)], stderr=subprocess.PIPE, text=True
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def wait_for_address(process: subprocess.Popen[str], model: Path, folder: Path) -> CoreAddress:
+    path = address_file(folder, str(model))
+    deadline = time.monotonic() + PATIENCE_S
+    while time.monotonic() < deadline:
+        address = read_address(path)
+        if address is not None and address.pid == process.pid:
+            return address
+        assert process.poll() is None, process.communicate()[1]
+        time.sleep(0.02)
+    raise AssertionError("the core has not published its address")
+
+
+def finish(process: subprocess.Popen[str]) -> tuple[int, str]:
+    _, errors = process.communicate(timeout=PATIENCE_S)
+    return process.returncode, errors
+
+
+def ask(address: CoreAddress, folder: Path, request: CompletionRequest | None = None) -> object:
+    """The core's answer to a request with the token in the folder."""
+    bearer = {"Authorization": f"Bearer {read_or_make_token(folder)}"}
+    with connect(address.url, additional_headers=bearer) as websocket:
+        websocket.send(encode(Complete(1, request or CompletionRequest("a.py", Prompt("def f():\n", "\n"), 4))))
+        return receive(websocket)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path
+
+
+def test_core_serves_is_found_and_leaves_nothing_behind(tiny_checkpoint: Path, folder: Path) -> None:
+    with core(tiny_checkpoint, folder) as process:
+        address = wait_for_address(process, tiny_checkpoint, folder)
+        assert isinstance(ask(address, folder), Completed)
+        with pytest.raises(InvalidStatus) as refused:
+            connect(address.url, additional_headers={"Authorization": "Bearer wrong"})
+        assert refused.value.response.status_code == 401
+
+        with core(tiny_checkpoint, folder) as second:
+            code, errors = finish(second)
+            assert code != 0
+            assert (
+                f"AlreadyServed: a core serves {tiny_checkpoint} already: process {address.pid} at {address.url}"
+                in errors
+            )
+
+        process.send_signal(signal.SIGTERM)
+        code, errors = finish(process)
+        assert code == 0, errors
+        assert "Traceback" not in errors
+        assert read_address(address_file(folder, str(tiny_checkpoint))) is None
+
+
+def test_the_speed_of_answers_is_kept_at_the_end(tiny_checkpoint: Path, folder: Path) -> None:
+    with core(tiny_checkpoint, folder) as process:
+        address = wait_for_address(process, tiny_checkpoint, folder)
+        for number in range(8):
+            prompt = Prompt(f"{number} = 1\n" * 30, "\n")
+            answer = ask(address, folder, CompletionRequest(f"{number}.py", prompt, 8, stop=StopRule(indent=0)))
+            assert isinstance(answer, Completed)
+        process.send_signal(signal.SIGTERM)
+        code, errors = finish(process)
+    assert code == 0, errors
+    (kept,) = folder.glob("speed-*.json")
+    assert set(json.loads(kept.read_text())) == {"prompt_ms", "token_ms"}
+
+
+def test_core_that_was_killed_does_not_stand_in_the_way(tiny_checkpoint: Path, folder: Path) -> None:
+    with core(tiny_checkpoint, folder) as first:
+        wait_for_address(first, tiny_checkpoint, folder)
+        first.kill()
+        first.wait()
+    with core(tiny_checkpoint, folder) as second:
+        wait_for_address(second, tiny_checkpoint, folder)
+
+
+def test_core_goes_when_nobody_comes(tiny_checkpoint: Path, folder: Path) -> None:
+    with core(tiny_checkpoint, folder, exit_after_s=0.1) as process:
+        code, errors = finish(process)
+    assert code == 0, errors
+    assert "no client has been connected" in errors
+    assert read_address(address_file(folder, str(tiny_checkpoint))) is None
+
+
+def test_core_whose_gpu_is_lost_answers_and_ends(
+    tiny_checkpoint: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def load(*_: object) -> None:
+        raise DeviceLost("cuda:0 fails every call")
+
+    monkeypatch.setattr("inference.core.process.open_engine", load)
+    options = ServeOptions(EngineOptions(str(tiny_checkpoint), context_tokens=256, threads=1), runtime_dir=folder)
+    with ThreadPoolExecutor(1) as executor:
+        ended = executor.submit(serve, options)
+        path = address_file(folder, str(tiny_checkpoint))
+        deadline = time.monotonic() + PATIENCE_S
+        while (address := read_address(path)) is None and time.monotonic() < deadline:
+            time.sleep(0.02)
+        assert address is not None
+        message = ask(address, folder)
+        assert isinstance(message, Failed)
+        assert "cuda:0 fails every call" in message.message
+        with pytest.raises(DeviceLost):
+            ended.result(PATIENCE_S)
+    assert read_address(path) is None
+
+
+def test_two_models_have_two_cores(tiny_checkpoint: Path, folder: Path) -> None:
+    other = folder / "other"
+    other.symlink_to(tiny_checkpoint)
+    with core(tiny_checkpoint, folder) as first, core(other, folder) as second:
+        urls = {wait_for_address(first, tiny_checkpoint, folder).url, wait_for_address(second, other, folder).url}
+    assert len(urls) == 2
+
+
+def test_model_that_cannot_be_used_is_refused_before_anything_is_served(folder: Path) -> None:
+    with pytest.raises(BadModel, match="is not a model folder"):
+        serve(ServeOptions(EngineOptions(str(folder)), runtime_dir=folder))
+    assert list(folder.iterdir()) == []
+
+
+def test_taken_port_is_named(folder: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(PortInUse, match=f"127.0.0.1:{port}"):
+            serve(ServeOptions(port=port, runtime_dir=folder))
+
+
+def test_host_that_is_none_is_named() -> None:
+    with pytest.raises(BadInput, match=r"nowhere\.invalid"):
+        bind("nowhere.invalid", 0)
+
+
+def test_a_core_whose_model_cannot_be_loaded_exits_soon_when_unused(
+    tiny_checkpoint: Path, folder: Path, tmp_path: Path
+) -> None:
+    code = CODE.replace(
+        "model, folder",
+        "import inference.core.process; inference.core.process.FAILED_EXIT_AFTER_S = 0.1; model, folder",
+    ).replace("threads=1)", "threads=1, device='banana')")
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, str(tiny_checkpoint), str(folder), "600"], stderr=subprocess.PIPE, text=True
+    )
+    address = wait_for_address(process, tiny_checkpoint, folder)
+    assert isinstance(ask(address, folder), Failed)
+    code_, errors = finish(process)
+    assert code_ == 0, errors
+    assert "no client has been connected for 0.1 s" in errors
+
+
+def run(code: str, *arguments: str) -> str:
+    return subprocess.run(
+        [sys.executable, "-c", code, *arguments], check=True, capture_output=True, text=True, timeout=100
+    ).stdout
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there is no such limit")
+def test_limit_of_open_files_is_raised_as_far_as_it_may_be() -> None:
+    code = (
+        "import resource; from inference.core.process import raise_file_limit\n"
+        "resource.setrlimit(resource.RLIMIT_NOFILE, (64, 512))\n"
+        "print(raise_file_limit(), resource.getrlimit(resource.RLIMIT_NOFILE)[0])\n"
+        "resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64)); print(raise_file_limit())"
+    )
+    assert run(code).split() == ["384", "512", "32"]
+
+
+def test_log_file_stays_small(tmp_path: Path) -> None:
+    code = (
+        "import sys, logging; from pathlib import Path; from inference.core import process as process_limits\n"
+        "process_limits.MAX_LOG_BYTES = 10_000; process_limits.configure_log(Path(sys.argv[1]))\n"
+        "for number in range(1000): logging.getLogger('inference').info('line %d', number)"
+    )
+    run(code, str(tmp_path / "core.log"))
+    files = sorted(tmp_path.iterdir())
+    assert [file.name for file in files] == ["core.log", "core.log.1"]
+    assert all(file.stat().st_size <= 10_000 for file in files)
+    assert "line 999" in files[0].read_text()

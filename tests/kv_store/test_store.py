@@ -1,0 +1,190 @@
+"""Every kind of sabotage must be noticed, and named.
+
+The contract of a store, over one without room and one with two tiers.
+"""
+
+import pytest
+
+from kv_store.interface import DryWorkspace, ReleasedMatchError
+from kv_store.page_tree import Page
+from kv_store.store import PagedStore
+from kv_store.tiers import MemoryStorage, Tier
+
+SABOTAGE = {
+    "wrong place": ("last.start += 1", "is not after"),
+    "wrong tokens": ("last.token_ids = (1,)", "another's digest"),
+    "child of another": ("last.parent = tree.root", "which is not its parent"),
+    "siblings out of order": ("tree.root.children.reverse()", "not in the order"),
+    "not a child": ("last.parent.children.remove(last)", "counts other pages|is gone"),
+    "below a short page": ("last.children.append(Page((9,), last))", "not full"),
+    "without a copy": ("last.copies.clear()", "in no tier"),
+    "above its parent": ("first.copies[1] = first.copies.pop(0)", "in a higher tier"),
+    "leaked reference": ("residency.lock([first])", "is used by 1 live matches"),
+    "lost reference": ("first.refs -= 1", "is used by 1 live matches"),
+    "leaked pin": ("residency.lock([first], pins=True)", "paths of 0 pinned sessions"),
+    "without use": ("last.uses.clear()", "is used by no document"),
+    "use of too much": ('last.uses["a"] = 100', "has 100 tokens used by a"),
+    "use of the tail alone": ('last.uses["c"] = 1', "is used by c, but"),
+    "tail that is gone": ('tree.tails["a"] = Page((1,), tree.root)', "last path of a ends at .* gone"),
+    "tail of another": ('tree.tails["c"] = first', "last path of c ends at .* not used by it"),
+    "page not counted": ("tier.held.popitem()", "counts other pages"),
+    "page counted twice": ("tier.evictable.update(tier.held)", "counts pages twice"),
+    "wrong bytes": ("tier.used_bytes -= 1", "tier counts .* bytes"),
+    "wrong evictable bytes": ("tier.evictable_bytes += 1", "evictable bytes"),
+    "wrong tokens counted": ("tier.tokens += 1", "tier counts .* tokens"),
+    "over budget": ("tier.budget_bytes = 100", "over its budget"),
+    "wrong order": (
+        "for page in reversed(list(tier.evictable)): tier.touch(page)",
+        "would leave the device tier before",
+    ),
+    "held for nothing": ("tier.hold(next(iter(tier.evictable)))", "is not held, but"),
+    "evictable though held": ("tier.let_go(first)", "is held, but"),
+    "orphaned file": ('(store._folder.folder / "000000ff.safetensors").write_bytes(b"")', "files of no page"),
+}
+"""By name: the statement, and how it is noticed."""
+
+
+@pytest.mark.parametrize(("statement", "told"), SABOTAGE.values(), ids=SABOTAGE)
+def test_sabotage_is_noticed(statement: str, told: str, kv, make_store) -> None:
+    store = make_store(device=100, host=100, disk=100)
+    held, loose = range(40), range(100, 140)
+    store.insert_prefix(held, kv.workspace(held), "a")
+    store.insert_prefix(loose, kv.workspace(loose), "b")
+    store.match_prefix(range(32))
+    store.check_integrity()
+    tree, residency = store._tree, store._residency
+    tier, first, last = residency.tiers[0], tree.root.children[0], tree.tails["a"]
+    exec(statement, {"Page": Page, **locals()})
+    with pytest.raises(AssertionError, match=told):
+        store.check_integrity()
+
+
+IDS = tuple(range(40))
+
+
+def test_load_writes_what_is_asked_for_and_nothing_else(kv, make_store) -> None:
+    store = make_store()
+    store.insert_prefix(IDS, kv.workspace(IDS), "a")
+    asked = (*IDS[:37], 99, 98)
+    with store.match_prefix(asked) as match:
+        for start in (0, 5, 16, 20, 36, 37):
+            workspace = kv.workspace()
+            assert match.load(workspace, start) == 37
+            assert kv.held(workspace, asked) == [start <= place < 37 for place in range(39)]
+            assert workspace.buffer[..., 37:, :].isnan().all()
+
+
+def test_what_lies_before_start_is_lifted_from_the_workspace(kv, make_store) -> None:
+    store = make_store(device=48, host=48)
+    store.insert_prefix(IDS, kv.workspace(IDS), "a")
+    other = tuple(range(100, 148))
+    store.insert_prefix(other, kv.workspace(other), "a")
+    workspace = kv.workspace(IDS[:20])
+    with store.match_prefix(IDS) as match:
+        assert match.load(workspace, 20) == 40
+        assert all(kv.held(workspace, IDS))
+        store.check_integrity()
+    assert [tier.tokens for tier in store.stats().tiers] == [40, 48]
+    with store.match_prefix(IDS) as match:
+        workspace = kv.workspace()
+        match.load(workspace)
+        assert all(kv.held(workspace, IDS))
+
+
+def test_a_purged_page_is_not_loaded_by_a_match_that_saw_it(kv, make_store) -> None:
+    store = make_store()
+    store.insert_prefix(IDS, kv.workspace(IDS), "a")
+    store.insert_prefix(IDS[:16], kv.workspace(IDS), "b")
+    with store.match_prefix(IDS) as match:
+        assert store.purge("a") == 24
+        store.check_integrity()
+        assert match.load(kv.workspace(IDS), 40) == 40
+        assert match.length == 16
+        assert match.load(kv.workspace(IDS[:20]), 20) == 20
+        workspace = kv.workspace()
+        assert match.load(workspace) == 16
+        assert kv.held(workspace, IDS) == [place < 16 for place in range(40)]
+    store.check_integrity()
+
+
+def test_a_match_is_released_by_its_with_block(kv, make_store) -> None:
+    store = make_store()
+    with store.match_prefix(IDS) as match:
+        pass
+    with pytest.raises(ReleasedMatchError, match="released"):
+        match.release()
+
+
+BYTES = 10
+WORKSPACE = DryWorkspace(BYTES)
+
+
+def paged(*budget_tokens: int) -> PagedStore:
+    tiers = [Tier(f"tier{level}", tokens * BYTES, MemoryStorage()) for level, tokens in enumerate(budget_tokens)]
+    return PagedStore(tiers, BYTES)
+
+
+@pytest.fixture(params=[(0,), (1000, 2000)], ids=str)
+def store(request: pytest.FixtureRequest) -> PagedStore:
+    return paged(*request.param)
+
+
+def resident(store: PagedStore, token_ids: list[int]) -> int:
+    with store.match_prefix(token_ids) as match:
+        return match.length
+
+
+def test_a_match_is_never_longer_than_what_was_inserted(store: PagedStore) -> None:
+    grown = store.insert_prefix(range(100), WORKSPACE, "a")
+    store.check_integrity()
+    assert resident(store, list(range(120))) == grown
+    assert resident(store, [*range(50), 7]) == min(grown, 50)
+    assert resident(store, [1, 2, 3]) == 0
+
+
+def test_releasing_twice_is_an_error(store: PagedStore) -> None:
+    store.insert_prefix(range(20), WORKSPACE, "a")
+    match = store.match_prefix(range(20))
+    match.release()
+    with pytest.raises(ReleasedMatchError):
+        match.release()
+    with pytest.raises(ReleasedMatchError):
+        match.load(WORKSPACE)
+    store.check_integrity()
+
+
+def test_unknown_sessions_can_be_pinned_unpinned_and_purged(store: PagedStore) -> None:
+    store.unpin("nobody")
+    store.pin("nobody")
+    assert store.purge("nobody") == 0
+    store.check_integrity()
+
+
+def test_a_document_can_be_purged_whoever_asked_for_it() -> None:
+    store = paged(1000, 2000)
+    store.insert_prefix(range(100), WORKSPACE, "one/a")
+    store.insert_prefix([*range(50), *range(200, 260)], WORKSPACE, "two/a")
+    store.insert_prefix(range(32), WORKSPACE, "two/b/a")
+    store.pin("two/a")
+    assert store.purge("*/c") == 0
+    dropped = store.purge("*/a")
+    assert resident(store, list(range(100))) == 32
+    assert dropped == 100 + 62 - 32
+    store.check_integrity()
+
+
+def test_an_empty_prompt_is_no_error(store: PagedStore) -> None:
+    assert store.insert_prefix([], WORKSPACE, "a") == 0
+    assert resident(store, []) == 0
+    store.check_integrity()
+
+
+def test_sessions_tell_their_residency_by_tier_the_latest_first() -> None:
+    store = paged(64, 2000)
+    for session, tokens in (("c/a", range(100)), ("c/b", range(1000, 1040)), ("d/a", range(50))):
+        store.insert_prefix(tokens, WORKSPACE, session)
+    found = {stats.session: stats.tokens for stats in store.session_stats(10)}
+    assert list(found) == ["d/a", "c/b", "c/a"]
+    assert {session: sum(tokens) for session, tokens in found.items()} == {"d/a": 64, "c/b": 40, "c/a": 100}
+    assert sum(tokens[0] for tokens in found.values()) <= 2 * 64  # the pages that two sessions share count for both
+    assert [stats.session for stats in store.session_stats(1)] == ["d/a"]
