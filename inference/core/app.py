@@ -22,7 +22,7 @@ from inference.core.http.requests import Asking
 from inference.core.http.responses import HANDLERS, error_response
 from inference.core.http.tabby import Tabby
 from inference.core.http.text_anchors import TextAnchors
-from inference.core.lifecycle import Draining, Presence, RefuseWhileDraining
+from inference.core.lifecycle import ConnectedClients, Draining, RefuseWhileDraining
 from inference.core.metrics import Metrics
 from inference.core.pages import Dashboard
 from inference.core.scheduler import Scheduler
@@ -33,11 +33,11 @@ from protocol.tokens import NONCE_LENGTHS, PROOF_PATH
 class HttpApi:
     """Handlers that share the WebSocket's scheduler."""
 
-    def __init__(self, scheduler: Scheduler, presence: Presence, metrics: Metrics, anchors: TextAnchors) -> None:
+    def __init__(self, scheduler: Scheduler, clients: ConnectedClients, metrics: Metrics, anchors: TextAnchors) -> None:
         self._scheduler = scheduler
-        self._presence = presence
+        self._clients = clients
         self._metrics = metrics
-        asking, bodies = Asking(scheduler, presence.visit, anchors), BodyReader()
+        asking, bodies = Asking(scheduler, clients.visit, anchors), BodyReader()
         self._openai, self._tabby = OpenAI(asking, bodies), Tabby(asking, bodies)
         self._apis = [self._openai, self._tabby, *(api(asking, bodies) for api in (Mistral, LlamaCpp, Ollama))]
 
@@ -67,7 +67,7 @@ class HttpApi:
 
     async def metrics(self, _request: Request) -> Response:
         loaded = self._scheduler.status.state == "ready"
-        text = self._metrics.render(self._presence.connections, loaded, self._scheduler.residency)
+        text = self._metrics.render(self._clients.connections, loaded, self._scheduler.residency)
         return PlainTextResponse(text, media_type="text/plain; version=0.0.4")
 
 

@@ -20,13 +20,13 @@ from protocol.wire import StopHow
 Listener = Callable[[CoreStatus], None]
 
 
-class Presence:
+class ConnectedClients:
     """Thread-safe. `announce` calls the listeners on its caller's thread, so they must not block."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._listeners: list[Listener] = []
-        self._present = 0
+        self._count = 0
         self._left_at = time.monotonic()
 
     @property
@@ -34,26 +34,26 @@ class Presence:
         return len(self._listeners)
 
     @property
-    def present(self) -> int:
-        """Number of present clients, including those with an HTTP request in progress."""
+    def count(self) -> int:
+        """Number of connected clients, including those with an HTTP request in progress."""
         with self._lock:
-            return self._present
+            return self._count
 
     def alone_for_s(self) -> float:
         """Seconds since the last client left; 0 while a client is present."""
         with self._lock:
-            return 0.0 if self._present else time.monotonic() - self._left_at
+            return 0.0 if self._count else time.monotonic() - self._left_at
 
     @contextmanager
     def visit(self) -> Iterator[None]:
         """Count a client as present for the duration of the context."""
         with self._lock:
-            self._present += 1
+            self._count += 1
         try:
             yield
         finally:
             with self._lock:
-                self._present -= 1
+                self._count -= 1
                 self._left_at = time.monotonic()
 
     @contextmanager
@@ -128,9 +128,9 @@ class RefuseWhileDraining:
 class Retirement:
     """Collects the clients' stop requests (`protocol.wire.Stop`). Thread-safe."""
 
-    def __init__(self, presence: Presence, status: Callable[[], CoreStatus], *, replaceable: bool) -> None:
+    def __init__(self, clients: ConnectedClients, status: Callable[[], CoreStatus], *, replaceable: bool) -> None:
         """A core that is not `replaceable` was started by hand: only an explicit stop ends it."""
-        self._presence = presence
+        self._clients = clients
         self._status = status
         self._replaceable = replaceable
         self._lock = threading.Lock()
@@ -147,7 +147,7 @@ class Retirement:
     def due(self) -> bool:
         """Whether the core must end now."""
         with self._lock:
-            return self._now or (0 < len(self._wishing) == self._presence.present)
+            return self._now or (0 < len(self._wishing) == self._clients.count)
 
     def ask(self, client: str, how: StopHow) -> str:
         """Register a client's stop request; returns "" if it takes effect, else why it does not, or not yet."""
@@ -160,7 +160,7 @@ class Retirement:
                 self._stopped = how == "stop"
                 return ""
             self._wishing.add(client)
-            others = self._presence.present - len(self._wishing)
+            others = self._clients.count - len(self._wishing)
             return f"{others} other {'client uses' if others == 1 else 'clients use'} it" if others > 0 else ""
 
     def withdraw(self, client: str) -> None:

@@ -34,7 +34,7 @@ from inference.core.connections import BoundedHttp, BoundedWebSocket, Connection
 from inference.core.engine_holder import EngineHolder
 from inference.core.http.bodies import MAX_BODY_BYTES
 from inference.core.http.text_anchors import TextAnchors
-from inference.core.lifecycle import Draining, Presence, Retirement
+from inference.core.lifecycle import ConnectedClients, Draining, Retirement
 from inference.core.metrics import Metrics
 from inference.core.pages import Dashboard, Feed
 from inference.core.queue import UserLimits
@@ -248,7 +248,7 @@ def _run(
     users: Users | None,
     signals: Sequence[int],
 ) -> bool:
-    presence, metrics, anchors, feed = Presence(), Metrics(), TextAnchors(), Feed()
+    clients, metrics, anchors, feed = ConnectedClients(), Metrics(), TextAnchors(), Feed()
     request_log = RequestLog() if options.log_json else None
 
     def observe(request: Request) -> None:
@@ -266,17 +266,17 @@ def _run(
     load = partial(open_engine, options.engine)
 
     def announce(status: CoreStatus) -> None:
-        presence.announce(status)
+        clients.announce(status)
         feed.tell(status)
 
     holder = EngineHolder(name, load, announce, forget_saved, speeds, clear_saved)
     scheduler = Scheduler(holder, options.unload_after_s, observe, options.limits, feed)
     connections = Connections(raise_file_limit())
     draining = Draining(lambda: scheduler.is_idle, options.drain_s)
-    retirement = Retirement(presence, lambda: scheduler.status, replaceable=options.replaceable)
-    websockets = WebSocketApi(scheduler, presence, connections, retirement, anchors, draining)
+    retirement = Retirement(clients, lambda: scheduler.status, replaceable=options.replaceable)
+    websockets = WebSocketApi(scheduler, clients, connections, retirement, anchors, draining)
     dashboard = Dashboard(scheduler, feed, access.pages, connections.abort)
-    http = HttpApi(scheduler, presence, metrics, anchors)
+    http = HttpApi(scheduler, clients, metrics, anchors)
     app = make_app(http, websockets.serve, access, connections, draining, dashboard)
 
     def is_over() -> bool:
@@ -286,7 +286,7 @@ def _run(
         if exit_after_s is not None and scheduler.status.state == "failed":
             exit_after_s = min(exit_after_s, FAILED_EXIT_AFTER_S)
         over = draining.is_over(len(signals)) or scheduler.lost is not None or retirement.due
-        over = over or _idle_for(presence, exit_after_s)
+        over = over or _idle_for(clients, exit_after_s)
         if over or draining.has_begun:
             feed.close()  # a dashboard is no request to wait for
         return over
@@ -366,8 +366,8 @@ def _host_names(options: ServeOptions, listener: socket.socket) -> HostNames:
     return HostNames(names, any_address=bound.is_unspecified)
 
 
-def _idle_for(presence: Presence, seconds: float | None) -> bool:
-    if seconds is None or presence.alone_for_s() < seconds:
+def _idle_for(clients: ConnectedClients, seconds: float | None) -> bool:
+    if seconds is None or clients.alone_for_s() < seconds:
         return False
     log.info("no client has been connected for %g s", seconds)
     return True

@@ -19,7 +19,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 from inference.core.admission import SUBPROTOCOL
 from inference.core.connections import Address, Connections
 from inference.core.http.text_anchors import TextAnchors
-from inference.core.lifecycle import Draining, Presence, Retirement
+from inference.core.lifecycle import ConnectedClients, Draining, Retirement
 from inference.core.scheduler import Scheduler
 from inference.core.users import User
 from inference.engine.request import Request
@@ -116,7 +116,7 @@ class WebSocketApi:
     """Serves every connection with one scheduler."""
 
     _scheduler: Scheduler
-    _presence: Presence
+    _clients: ConnectedClients
     _connections: Connections
     _retirement: Retirement
     _anchors: TextAnchors  # of HTTP clients, which a user's exclusion drops too
@@ -141,7 +141,7 @@ class WebSocketApi:
         connection = Connection(
             outbox.send,
             self._scheduler,
-            self._presence,
+            self._clients,
             self._retirement,
             name,
             user,
@@ -179,7 +179,7 @@ class Connection:
         self,
         send: Callable[[str], None],
         scheduler: Scheduler,
-        presence: Presence,
+        clients: ConnectedClients,
         retirement: Retirement,
         name: str,
         user: User | None = None,
@@ -193,13 +193,13 @@ class Connection:
         self._send_text = send
         self._scheduler = scheduler
         self._retirement = retirement
-        self._clients = presence
+        self._clients = clients
         self._name = name
         self._lock = threading.RLock()  # a submission may answer an older request
         self._requests: dict[int, Request] = {}  # by the client's id; guarded by the lock
         self._prefills: dict[str, _Prefill] = {}  # by session; guarded, too
-        self._presence = ExitStack()
-        self._presence.enter_context(presence.listen(lambda _: self._announce()))
+        self._listening = ExitStack()
+        self._listening.enter_context(clients.listen(lambda _: self._announce()))
         self._announce()
 
     def receive(self, message: str | bytes) -> None:
@@ -211,7 +211,7 @@ class Connection:
 
     def disconnected(self) -> None:
         """Cancel the client's unanswered requests."""
-        self._presence.close()
+        self._listening.close()
         self._retirement.withdraw(self._name)
         with self._lock:
             for request in tuple(self._requests.values()):

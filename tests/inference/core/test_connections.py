@@ -98,7 +98,7 @@ def test_what_is_not_utf_8_ends_the_connection(served: Served) -> None:
             wait_until(lambda: client.recv(PATIENCE_S) == "")
         assert ended.value.rcvd is not None
         assert ended.value.rcvd.code == 1007
-        wait_until(lambda: served.presence.connections == 0)
+        wait_until(lambda: served.clients.connections == 0)
 
 
 def test_what_is_too_large_ends_the_connection_before_it_is_read(served: Served) -> None:
@@ -207,7 +207,7 @@ def test_client_that_never_reads_is_dropped(served: Served, monkeypatch: pytest.
         client = never_reads(served, stack)
         with pytest.raises(OSError, match=r"reset|pipe"):
             client.sendall(nonsense() * 1_000_000)
-        wait_until(lambda: served.presence.connections == 0 and len(served.connections) == 0)
+        wait_until(lambda: served.clients.connections == 0 and len(served.connections) == 0)
         assert infill(served) == "tiny"
 
 

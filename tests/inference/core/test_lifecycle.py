@@ -7,34 +7,34 @@ from contextlib import ExitStack
 
 import pytest
 
-from inference.core.lifecycle import Draining, Presence, Retirement
+from inference.core.lifecycle import ConnectedClients, Draining, Retirement
 from protocol.messages import CoreStatus
 
 READY = CoreStatus("ready", "tiny")
 
 
 def test_listeners_are_told_while_they_are_here() -> None:
-    presence = Presence()
+    clients = ConnectedClients()
     heard: list[CoreStatus] = []
-    presence.announce(READY)
-    with presence.listen(heard.append):
-        assert presence.connections == 1
-        presence.announce(READY)
-    presence.announce(READY)
+    clients.announce(READY)
+    with clients.listen(heard.append):
+        assert clients.connections == 1
+        clients.announce(READY)
+    clients.announce(READY)
     assert heard == [READY]
-    assert presence.connections == 0
+    assert clients.connections == 0
 
 
 def test_nobody_is_here_only_when_the_last_has_left() -> None:
-    presence = Presence()
-    assert presence.alone_for_s() >= 0
-    with presence.visit():
-        with presence.listen(lambda status: None):
-            assert presence.alone_for_s() == 0
-        assert presence.alone_for_s() == 0
-        assert presence.connections == 0
-    before = presence.alone_for_s()
-    assert presence.alone_for_s() >= before >= 0
+    clients = ConnectedClients()
+    assert clients.alone_for_s() >= 0
+    with clients.visit():
+        with clients.listen(lambda status: None):
+            assert clients.alone_for_s() == 0
+        assert clients.alone_for_s() == 0
+        assert clients.connections == 0
+    before = clients.alone_for_s()
+    assert clients.alone_for_s() >= before >= 0
 
 
 @pytest.mark.parametrize(
@@ -60,17 +60,17 @@ def test_the_core_ends_when_its_requests_are_answered(
 
 class Core:
     def __init__(self) -> None:
-        self.presence = Presence()
+        self.clients = ConnectedClients()
         self.status = CoreStatus("ready", "tiny")
         self.clients = ExitStack()
 
     def retirement(self, *, replaceable: bool = True) -> Retirement:
-        return Retirement(self.presence, lambda: self.status, replaceable=replaceable)
+        return Retirement(self.clients, lambda: self.status, replaceable=replaceable)
 
     def come(self) -> ExitStack:
         """A client; close it to let it go."""
         client = self.clients.enter_context(ExitStack())
-        client.enter_context(self.presence.visit())
+        client.enter_context(self.clients.visit())
         return client
 
 

@@ -163,9 +163,9 @@ def test_a_revoked_user_that_reads_nothing_is_ended_too(
     monkeypatch.setattr("inference.core.connections.LAST_FRAME_S", 0.05)
     with served.connect(joins("ann")) as client:
         client.recv(PATIENCE_S)
-        wait_until(lambda: served.presence.connections == 1)
+        wait_until(lambda: served.clients.connections == 1)
         revoke_tokens(file, "ann")
-        wait_until(lambda: served.presence.connections == 0)
+        wait_until(lambda: served.clients.connections == 0)
 
 
 def test_the_core_proves_that_it_knows_a_users_token(served: Served, joins: Callable[[str], str]) -> None:

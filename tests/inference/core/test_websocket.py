@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from websockets.sync.client import ClientConnection
 
-from inference.core.lifecycle import Presence
+from inference.core.lifecycle import ConnectedClients
 from inference.core.queue import MAX_WAITING
 from inference.core.scheduler import Scheduler
 from inference.core.websocket import Connection
@@ -189,9 +189,9 @@ def test_disconnect_cancels(core: Core) -> None:
     with core.served.connect() as websocket:
         send(websocket, Complete(1, request(max_tokens=400)))
         decode_core(str(websocket.recv(PATIENCE_S)))
-        assert core.served.presence.connections == 1
+        assert core.served.clients.connections == 1
     assert isinstance(core.answers.get(timeout=PATIENCE_S), Cancelled)
-    assert core.served.presence.connections == 0
+    assert core.served.clients.connections == 0
 
 
 def test_model_that_cannot_be_loaded_is_told(tmp_path: Path) -> None:
@@ -208,26 +208,26 @@ def test_model_that_cannot_be_loaded_is_told(tmp_path: Path) -> None:
 def test_last_status_told_is_the_newest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Though the status changes while a client connects."""
     told: list[str] = []
-    presence = Presence()
+    clients = ConnectedClients()
     with running(EngineOptions(str(tmp_path))) as core:
         status = CoreStatus("loading", "tiny")
         monkeypatch.setattr(Scheduler, "status", property(lambda _: status))
-        listen = presence.listen
+        listen = clients.listen
 
         @contextmanager
         def listen_late(listener: Callable[[CoreStatus], None]) -> Iterator[None]:
             nonlocal status
             with listen(listener):
                 before, status = status, CoreStatus("ready", "tiny")
-                presence.announce(status)
-                presence.announce(before)  # by a thread that was held up
+                clients.announce(status)
+                clients.announce(before)  # by a thread that was held up
                 yield
 
-        monkeypatch.setattr(presence, "listen", listen_late)
+        monkeypatch.setattr(clients, "listen", listen_late)
         Connection(
             lambda text: told.append(str(decode_core(text))),
             core.served.scheduler,
-            presence,
+            clients,
             core.served.retirement,
             "late",
         )
