@@ -21,7 +21,7 @@ from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from inference.core.http.responses import EVENTS, error_response, event
-from inference.core.scheduler import Scheduler, Sight
+from inference.core.scheduler import Scheduler, Snapshot
 from inference.engine.request import Request
 from inference.text.prompts import Stretch
 from protocol.errors import MidfillError
@@ -113,18 +113,20 @@ class Feed:
     def wanted(self) -> bool:
         return bool(self._listeners)
 
-    def see(self, sight: Sight) -> None:
-        stats = sight.stats
+    def see(self, snapshot: Snapshot) -> None:
+        stats = snapshot.stats
         self._send(
             {
-                "event": "sight",
-                "waiting": sight.waiting,
-                "at_work": sight.at_work,
+                "event": "snapshot",
+                "waiting": snapshot.waiting,
+                "at_work": snapshot.at_work,
                 "process_bytes": self._process.memory_info().rss,
                 "tiers": [] if stats is None else list(stats.tiers),
                 "evicted_tokens": 0 if stats is None else stats.evicted_tokens,
-                "residents": list(sight.residents),
-                "answered": None if sight.answered is None else self._answered(sight.answered, sight.stretches),
+                "residents": list(snapshot.residents),
+                "answered": None
+                if snapshot.answered is None
+                else self._answered(snapshot.answered, snapshot.stretches),
             }
         )
 

@@ -61,7 +61,7 @@ class SavingSchedule:
 
 
 @dataclass(frozen=True, slots=True)
-class Sight:
+class Snapshot:
     """The requests in the core, and what is resident; None and nothing while no model is loaded."""
 
     waiting: int
@@ -73,12 +73,12 @@ class Sight:
 
 
 class Watch(Protocol):
-    """Receives sights on the model thread, and must not block it; none is built while they are not `wanted`."""
+    """Receives snapshots on the model thread, and must not block it; none is built while they are not `wanted`."""
 
     @property
     def wanted(self) -> bool: ...
 
-    def see(self, sight: Sight) -> None: ...
+    def see(self, snapshot: Snapshot) -> None: ...
 
 
 _REST_S = 0.5
@@ -349,7 +349,7 @@ class Scheduler:
         if request is not None and isinstance(request.outcome, Completion):
             stretches = self._holder.stretches(request.spec, request.outcome.usage)
         at_work, residents = len(self._inbox.running), self._holder.residents()
-        self._watch.see(Sight(self._inbox.waiting, at_work, self.residency, residents, request, stretches))
+        self._watch.see(Snapshot(self._inbox.waiting, at_work, self.residency, residents, request, stretches))
 
     def _deliver(self, request: Request, outcome: Completion | MidfillError) -> None:
         """Count the outcome, then report it. Logs an error in either, which stops neither the other nor the thread."""

@@ -2,7 +2,7 @@
 
 import { pageKey } from "./access.ts";
 import { bytes, count, type Heat, milliseconds, Strip, type Usage } from "./costs.ts";
-import { type Answered, follow, type Sight, type Status } from "./dashboard/events.ts";
+import { type Answered, follow, type Snapshot, type Status } from "./dashboard/events.ts";
 import { showPrompt } from "./dashboard/prompt.ts";
 import { documentOf, showResidents } from "./dashboard/residents.ts";
 import { Times } from "./dashboard/times.ts";
@@ -15,7 +15,7 @@ class Dashboard {
   readonly #times = new Times(byId("times"));
   readonly #suggestions: { heat: Heat; usage: Usage; ms: number }[] = [];
 
-  receive(event: Sight | Status): void {
+  receive(event: Snapshot | Status): void {
     if (event.event === "status") {
       this.#showStatus(event);
       return;

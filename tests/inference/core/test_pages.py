@@ -100,9 +100,9 @@ def test_a_listener_sees_what_is_resident_and_what_each_request_computes(core: S
     with asking(core, "GET", "/dashboard/events", bearer(key)) as response:
         event = Events(response)
         assert (event()["event"], core.clients.present) == ("status", 0)
-        sight = event()
-        assert sight["answered"] is None
-        (resident,) = [one for one in sight["residents"] if one["session"] == "c1/file:///a/b.py"]
+        snapshot = event()
+        assert snapshot["answered"] is None
+        (resident,) = [one for one in snapshot["residents"] if one["session"] == "c1/file:///a/b.py"]
         assert resident["workspace"] > 20
         for typed in ("o", "os", "os.", "os.listdir("):
             increment = f"def names(folder):\n    names = []\n    for name in {typed}"

@@ -40,8 +40,8 @@ export interface Resident {
   tiers: number[];
 }
 
-export interface Sight {
-  event: "sight";
+export interface Snapshot {
+  event: "snapshot";
   waiting: number;
   at_work: number;
   process_bytes: number;
@@ -62,14 +62,14 @@ export interface Status {
 }
 
 /** Follow the events until the page is left; `lost` is called whenever the stream ends. */
-export async function follow(key: string, received: (event: Sight | Status) => void, lost: (why: string) => void): Promise<never> {
+export async function follow(key: string, received: (event: Snapshot | Status) => void, lost: (why: string) => void): Promise<never> {
   for (;;) {
     lost(await readOnce(key, received));
     await new Promise((resolve) => setTimeout(resolve, RETRY_MS));
   }
 }
 
-async function readOnce(key: string, received: (event: Sight | Status) => void): Promise<string> {
+async function readOnce(key: string, received: (event: Snapshot | Status) => void): Promise<string> {
   const response = await unlessLost(fetch("/dashboard/events", { headers: bearer(key) }));
   if (response === undefined) {
     return ENDED;
@@ -85,7 +85,7 @@ async function readOnce(key: string, received: (event: Sight | Status) => void):
     const events = (unread + text).split("\n\n");
     unread = events.pop() ?? "";
     for (const event of events) {
-      received(JSON.parse(event.slice("data: ".length)) as Sight | Status);
+      received(JSON.parse(event.slice("data: ".length)) as Snapshot | Status);
     }
   }
   return ENDED;

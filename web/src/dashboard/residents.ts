@@ -2,9 +2,9 @@
 
 import { bytes, count } from "../costs.ts";
 import { byId, element } from "../elements.ts";
-import type { Resident, Sight, Tier } from "./events.ts";
+import type { Resident, Snapshot, Tier } from "./events.ts";
 
-export function showResidents({ tiers, residents, evicted_tokens, answered }: Sight): void {
+export function showResidents({ tiers, residents, evicted_tokens, answered }: Snapshot): void {
   const names = ["workspace", ...tiers.map(({ name }) => name)];
   const documents = byDocument(residents);
   const now = answered === null ? "" : documentOf(answered.session).place;
