@@ -9,12 +9,12 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from inference.backends.model import Model
+from inference.engine.chunk_scheduler import ChunkScheduler, Run
 from inference.engine.completing import Stopped, Tools, complete
 from inference.engine.drafts import DraftHistories
 from inference.engine.interface import AnyEngine, DeviceHooks, EngineInfo
 from inference.engine.request import Request
 from inference.engine.slots import Resident, Slots
-from inference.engine.turns import Run, Turns
 from inference.engine.typed_choices import TypedChoices
 from inference.text.healing import Healer
 from inference.text.prompts import Stretch, stretches_of
@@ -83,7 +83,7 @@ class Engine(AnyEngine):
         )
         self._batching = policy.batching
         self.device = device
-        self._turns = Turns(policy.prefill_chunk, policy.most_prefill_chunk)
+        self._chunks = ChunkScheduler(policy.prefill_chunk, policy.most_prefill_chunk)
         self._clock = clock
 
     @property
@@ -99,13 +99,13 @@ class Engine(AnyEngine):
 
         Requests of one client share its turns.
         """
-        at_work = len(self._turns.runs)
+        at_work = len(self._chunks.runs)
         assert at_work < self.capacity, f"{at_work} requests are at work, which is the engine's capacity"
-        self._turns.note_client(request.client, self._clock())
+        self._chunks.note_client(request.client, self._clock())
         request.start()
         run = Run(request, complete(request, self._tools, partial(self._chunk_tokens, request.client)))
         if not request.has_ended:
-            self._turns.runs.append(run)
+            self._chunks.runs.append(run)
         self._check_device(request)
 
     def step(self) -> list[Request]:
@@ -114,21 +114,21 @@ class Engine(AnyEngine):
         Raises DeviceLost if a forward failed and the device can no longer be used.
         """
         ended = self.drop_unwanted()
-        sharing = self._turns.next()
+        sharing = self._chunks.next()
         if sharing:
             started = self._clock()
             self._forward(sharing)
-            self._turns.took(self._clock() - started)
-        ended += self._turns.take_ended()
+            self._chunks.took(self._clock() - started)
+        ended += self._chunks.take_ended()
         for request in ended:
             self._check_device(request)
         return ended
 
     def drop_unwanted(self) -> list[Request]:
-        for run in self._turns.runs:
+        for run in self._chunks.runs:
             if run.request.is_unwanted:
                 run.end(Stopped())
-        return self._turns.take_ended()
+        return self._chunks.take_ended()
 
     def forget(self, session: str) -> None:
         """Drop the KV and the remembered suggestions of the session's document, for every client."""
@@ -151,7 +151,7 @@ class Engine(AnyEngine):
 
         On a GPU the workspaces stay allocated, since recorded graphs use their addresses.
         """
-        assert not self._turns.runs, f"{len(self._turns.runs)} requests are at work"
+        assert not self._chunks.runs, f"{len(self._chunks.runs)} requests are at work"
         if not disk:
             self.save()
         self._tools.typed_choices.clear()
@@ -184,7 +184,7 @@ class Engine(AnyEngine):
             self._store.close()
 
     def _chunk_tokens(self, client: str) -> int:
-        return self._turns.chunk_tokens(client, self._clock())
+        return self._chunks.chunk_tokens(client, self._clock())
 
     def _check_device(self, request: Request) -> None:
         error = request.outcome

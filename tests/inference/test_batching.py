@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from inference.backends.model import Choice, Chunk, Model
+from inference.engine.chunk_scheduler import SHARED_CHUNK, SMALL_CHUNK
 from inference.engine.engine import Engine
 from inference.engine.request import Request
-from inference.engine.turns import SHARED_CHUNK, SMALL_CHUNK
 from inference.loading.engine import load_engine
 from inference.loading.options import EngineOptions
 from protocol.messages import CompletionRequest, Prompt, StopRule

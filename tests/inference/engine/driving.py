@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from inference.backends.model import Choice, Chunk
+from inference.engine.chunk_scheduler import Run
 from inference.engine.completing import Tools, complete
 from inference.engine.request import Request
-from inference.engine.turns import Run
 from inference.text.prompts import tokenize_prompt
 from inference.text.token_ids import TokenIds
 from protocol.messages import CompletionRequest, Prompt, StopRule

@@ -53,7 +53,7 @@ class Run:
             self.chunk, self.request.outcome = None, error
 
 
-class Turns:
+class ChunkScheduler:
     """The requests at work, in the order of turns of their long chunks.
 
     A forward takes at most one long chunk. The turn passes from client to client, and within a client from request to

@@ -5,9 +5,9 @@ from collections.abc import Iterator
 import pytest
 
 from inference.backends.model import Choice, Chunk
+from inference.engine.chunk_scheduler import ACTIVE_S, SHARED_CHUNK, SHARED_CHUNK_S, ChunkScheduler, Run
 from inference.engine.completing import Stopped
 from inference.engine.request import Request
-from inference.engine.turns import ACTIVE_S, SHARED_CHUNK, SHARED_CHUNK_S, Run, Turns
 from inference.engine.writer import Steps
 from kv_store.interface import DryWorkspace
 from protocol.messages import Completion, CompletionRequest, Prompt, Usage
@@ -19,7 +19,7 @@ CHUNKS = [Chunk([number], number, DryWorkspace(4), wanted=1) for number in range
 
 
 def test_one_client_has_whole_chunks() -> None:
-    turns = Turns(CHUNK)
+    turns = ChunkScheduler(CHUNK)
     turns.note_client("a", now=0.0)
     assert turns.chunk_tokens("a", now=0.0) == CHUNK
 
@@ -28,7 +28,7 @@ def test_one_client_has_whole_chunks() -> None:
 def test_while_another_client_is_active_a_chunk_takes_little_time(
     monkeypatch: pytest.MonkeyPatch, tokens_per_s: float, expected: int
 ) -> None:
-    turns = Turns(CHUNK)
+    turns = ChunkScheduler(CHUNK)
     monkeypatch.setattr(turns, "_tokens_per_s", tokens_per_s)
     turns.note_client("flood", now=0.0)
     turns.note_client("typist", now=0.0)
@@ -39,7 +39,7 @@ def test_while_another_client_is_active_a_chunk_takes_little_time(
 
 
 def test_a_small_chunk_is_not_enlarged() -> None:
-    turns = Turns(48)
+    turns = ChunkScheduler(48)
     turns.note_client("flood", now=0.0)
     turns.note_client("typist", now=0.0)
     assert turns.chunk_tokens("flood", now=0.0) == 48
@@ -47,7 +47,7 @@ def test_a_small_chunk_is_not_enlarged() -> None:
 
 @pytest.mark.parametrize(("seconds", "expected"), [(1.0, 256), (0.01, 512), (0.004, 1280), (0.0001, 2048)])
 def test_chunks_grow_with_the_speed_of_a_gpu(seconds: float, expected: int) -> None:
-    turns = Turns(256, 2048)
+    turns = ChunkScheduler(256, 2048)
     turns.note_client("a", now=0.0)
     assert turns.chunk_tokens("a", now=0.0) == 256  # nothing is known yet
     for tokens, took in ((256, seconds), (40, 1.0)):  # the rest of a prompt says little
