@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Policy:
+class EngineConfig:
     """How the engine schedules its work; no field changes a text."""
 
     prefill_chunk: int = 256  # prompt tokens per forward, which bounds how long other requests wait
@@ -54,7 +54,7 @@ class Engine(AnyEngine):
         model: Model,
         tokenizer: TextTokenizer,
         store: PagedStore,
-        policy: Policy,
+        config: EngineConfig,
         healer: Healer | None = None,
         device: DeviceHooks = DeviceHooks(),  # noqa: B008 - it is immutable
         clock: Callable[[], float] = time.perf_counter,
@@ -64,13 +64,13 @@ class Engine(AnyEngine):
         self._model = model
         self._store = store
         self._slots = Slots(
-            policy.slots,
-            policy.kept,
+            config.slots,
+            config.kept,
             model.new_workspace,
             store,
             model.context_tokens,
             model.alignment,
-            separate_users=policy.separate_users,
+            separate_users=config.separate_users,
         )
         self._histories = DraftHistories()
         self._tools = Tools(
@@ -78,12 +78,12 @@ class Engine(AnyEngine):
             healer,
             TypedChoices(tokenizer.bytes_of),
             self._slots,
-            self._histories if policy.speculation else None,
+            self._histories if config.speculation else None,
             model.context_tokens,
         )
-        self._batching = policy.batching
+        self._batching = config.batching
         self.device = device
-        self._chunks = ChunkScheduler(policy.prefill_chunk, policy.most_prefill_chunk)
+        self._chunks = ChunkScheduler(config.prefill_chunk, config.most_prefill_chunk)
         self._clock = clock
 
     @property

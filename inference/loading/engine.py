@@ -24,7 +24,7 @@ from inference.checkpoints.checkpoint import (
     unread,
 )
 from inference.checkpoints.hub import ReportProgress
-from inference.engine.engine import Engine, Policy
+from inference.engine.engine import Engine, EngineConfig
 from inference.engine.interface import DeviceHooks, EngineInfo
 from inference.loading.memory_plan import MOST_STORE, MemoryPlan, plan_memory
 from inference.loading.options import EngineOptions
@@ -158,7 +158,7 @@ def _wire(
     )
     healer = Healer(tokenizer) if wants_healing(options.healing, tokenizer.format) else None
     slots = plan.slots if plan else options.slots or 1
-    policy = Policy(
+    config = EngineConfig(
         options.prefill_chunk,
         plan.prefill_chunk if plan else 0,
         slots,
@@ -167,7 +167,7 @@ def _wire(
         options.speculation,
         options.separate_users,
     )
-    return Engine(info, model, tokenizer, store, policy, healer, hooks)
+    return Engine(info, model, tokenizer, store, config, healer, hooks)
 
 
 def _check_memory(plan: MemoryPlan, model: str, device: torch.device) -> None:

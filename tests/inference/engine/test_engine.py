@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from inference.backends.model import Choice, Chunk, DryModel
-from inference.engine.engine import Engine, Policy
+from inference.engine.engine import Engine, EngineConfig
 from inference.engine.interface import EngineInfo
 from inference.loading.engine import load_dry_engine, load_engine
 from inference.loading.options import EngineOptions
@@ -277,7 +277,7 @@ def scripted(tokenizer: TextTokenizer, script: Iterable[str | tuple[int, ...]]) 
     parts = [tokenizer.encode(part) if isinstance(part, str) else part for part in script]
     model = ScriptedModel(itertools.chain(*parts), min(tokenizer.markers.end))
     info = EngineInfo("scripted", "none", 512, 3.0)
-    return Engine(info, model, tokenizer, store_without_room(), Policy(prefill_chunk=32))
+    return Engine(info, model, tokenizer, store_without_room(), EngineConfig(prefill_chunk=32))
 
 
 def test_mean_logprob_is_that_of_the_generated_tokens(engine: Engine) -> None:
