@@ -59,7 +59,7 @@ def _text_of(pieces: Iterable[str]) -> str:
     return bytes(BYTE_OF_CHARACTER[character] for piece in pieces for character in piece).decode()
 
 
-class Bridges:
+class MergePairs:
     """The pairs of adjacent characters within tokens: a token boundary is final only between other pairs.
 
     For a BPE without an effective pre-tokenizer, such as SentencePiece's. A merge across a position needs a token with

@@ -23,7 +23,7 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from inference.text.fim import AUTO, FIMFormat, choose_format
-from inference.text.token_boundaries import AllowedIds, Bridges, settled_by_pieces
+from inference.text.token_boundaries import AllowedIds, MergePairs, settled_by_pieces
 from inference.text.token_ids import (
     BYTES_PER_ID,
     SPACE_MARK,
@@ -214,7 +214,7 @@ class TextTokenizer:
         self._bytes_of_id: dict[int, bytes | None] = {}
         # White space that is matched before the pre-tokenizer is out of the sight of what looks at its pieces.
         self._hides_pieces = self.is_byte_level and any(token.isspace() for token in added)
-        self._bridges = Bridges(() if self.is_byte_level else self._tokenizer.get_vocab())
+        self._merge_pairs = MergePairs(() if self.is_byte_level else self._tokenizer.get_vocab())
         self._cut_rule = choose_rule(self._pre_tokens)
         self._blocks: LRUCache[str, TokenIds] = LRUCache(MAX_CACHED_BLOCKS, MAX_CACHED_BYTES)
         self._fragments: LRUCache[str, TokenIds] = LRUCache(MAX_CACHED_BLOCKS, MAX_CACHED_BYTES)
@@ -303,7 +303,7 @@ class TextTokenizer:
     def _settled_bytes(self, block: str, token_lengths: Sequence[int]) -> int:
         text = _without_surrogates(block)
         if not self.is_byte_level:
-            return self._bridges.settled(self._normalized(text).replace(" ", SPACE_MARK), token_lengths)
+            return self._merge_pairs.settled(self._normalized(text).replace(" ", SPACE_MARK), token_lengths)
         return 0 if self._hides_pieces else settled_by_pieces(text, self._pieces_of_blocks)
 
     def _pieces_of_blocks(self, text: str) -> list[str]:

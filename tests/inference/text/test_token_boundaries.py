@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inference.text.fim import FORMATS
-from inference.text.token_boundaries import Bridges, SortedVocabulary, settled_by_pieces
+from inference.text.token_boundaries import MergePairs, SortedVocabulary, settled_by_pieces
 from inference.text.tokenization import TextTokenizer, read_tokenizer
 from tests.inference.byte_fallback import write_fallback_tokenizer
 from tests.inference.text.test_tokenization import PIECES
@@ -78,19 +78,19 @@ def test_words_before_the_last_are_settled_with_byte_fallback(fallback_tokenizer
 
 
 def test_places_that_no_token_bridges() -> None:
-    bridges = Bridges(["▁a", "ab", "▁▁", "x"])
-    assert bridges.settled("ab▁ab", [2, 1, 2]) == 2
-    assert bridges.settled("a▁▁a", [1, 1, 1, 1]) == 1
-    assert bridges.settled("ax", [1, 1]) == 1
-    assert bridges.settled("éx", [1, 1, 1]) == 2  # never within a character
-    assert bridges.settled("a", [1]) == 0
+    merge_pairs = MergePairs(["▁a", "ab", "▁▁", "x"])
+    assert merge_pairs.settled("ab▁ab", [2, 1, 2]) == 2
+    assert merge_pairs.settled("a▁▁a", [1, 1, 1, 1]) == 1
+    assert merge_pairs.settled("ax", [1, 1]) == 1
+    assert merge_pairs.settled("éx", [1, 1, 1]) == 2  # never within a character
+    assert merge_pairs.settled("a", [1]) == 0
 
 
 def test_the_remembered_pairs_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("inference.text.token_boundaries._MOST_PAIRS", 3)
-    bridges = Bridges(["ab"])
-    bridges.settled("abcdefgh", [1] * 8)
-    assert bridges._is_within_a_token.cache_info().currsize == 3
+    merge_pairs = MergePairs(["ab"])
+    merge_pairs.settled("abcdefgh", [1] * 8)
+    assert merge_pairs._is_within_a_token.cache_info().currsize == 3
 
 
 def test_a_continuation_that_moves_an_earlier_boundary_unsettles_it() -> None:
