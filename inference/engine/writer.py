@@ -23,7 +23,7 @@ from inference.text.tokenization import TextTokenizer
 from protocol.messages import CompletionRequest, FinishReason, TokenLogprob
 
 
-class Drawing:
+class Sampler:
     """Adds to each chunk how its next token is chosen; one per run of a request."""
 
     def __init__(self, request: CompletionRequest) -> None:
@@ -36,7 +36,7 @@ class Drawing:
         """Whether only the most probable token counts, which is what a forward can verify a draft with."""
         return self._sampling is None and not self._top
 
-    def of(self, chunk: Chunk, top: int = 0) -> Chunk:
+    def apply(self, chunk: Chunk, top: int = 0) -> Chunk:
         """The chunk, with how its next token is chosen, and at least `top` of the most probable tokens returned."""
         if self.is_greedy and not top:
             return chunk
@@ -45,7 +45,7 @@ class Drawing:
         draw = None if sampling is None else Draw(point, sampling.temperature, sampling.top_p, sampling.top_k)
         return replace(chunk, draw=draw, top=max(top, self._top or 0))
 
-    def told(self, choice: Choice, text: str, tokenizer: TextTokenizer) -> TokenLogprob:
+    def report(self, choice: Choice, text: str, tokenizer: TextTokenizer) -> TokenLogprob:
         """What the completion reports of a chosen token that added `text`."""
         top = [
             ((tokenizer.bytes_of(id_) or b"").decode("utf-8", "replace"), logprob)
@@ -102,14 +102,14 @@ class Writer:
     tokenizer: TextTokenizer
     chunk_tokens: Callable[[], int]
     _healer: Healer | None
-    _drawing: Drawing = field(init=False)
+    _sampler: Sampler = field(init=False)
 
     def __post_init__(self) -> None:
-        self._drawing = Drawing(self.request.spec)
+        self._sampler = Sampler(self.request.spec)
 
     @property
     def can_draft(self) -> bool:
-        return self.request.spec.max_tokens > 0 and self._drawing.is_greedy
+        return self.request.spec.max_tokens > 0 and self._sampler.is_greedy
 
     @property
     def ranks(self) -> bool:
@@ -157,7 +157,7 @@ class Writer:
             left = self.request.spec.max_tokens - len(text.logprobs) - 1
             draft = text.drafter.draft(text.stream.text, min(left, SHORT_TOKENS - len(token_ids)))
         chunk = self.resident.chunk(token_ids + draft, 1 + len(draft), allowed)
-        choices = yield self._drawing.of(chunk, text.top)
+        choices = yield self._sampler.apply(chunk, text.top)
         right = agreeing(draft, choices)
         self.resident.extend(token_ids, is_prompt)
         self.resident.extend(draft[:right], is_prompt=False)
@@ -208,7 +208,7 @@ class Writer:
         text.logprobs.append(choice.logprob)
         self.request.cost.generated_tokens += is_generated
         if self.request.spec.top_logprobs is not None:
-            text.reported.append(self._drawing.told(choice, text.stream.text[before:], self.tokenizer))
+            text.reported.append(self._sampler.report(choice, text.stream.text[before:], self.tokenizer))
         return whole
 
     def _match(self) -> int:
