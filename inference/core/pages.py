@@ -114,7 +114,7 @@ class Feed:
         return bool(self._listeners)
 
     def see(self, snapshot: Snapshot) -> None:
-        stats = snapshot.stats
+        stats, answered = snapshot.stats, snapshot.answered
         self._send(
             {
                 "event": "snapshot",
