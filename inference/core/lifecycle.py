@@ -125,7 +125,7 @@ class RefuseWhileDraining:
             self._draining.http_requests -= counted
 
 
-class Retirement:
+class Shutdown:
     """Collects the clients' stop requests (`protocol.wire.Stop`). Thread-safe."""
 
     def __init__(self, clients: ConnectedClients, status: Callable[[], CoreStatus], *, replaceable: bool) -> None:

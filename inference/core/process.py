@@ -34,7 +34,7 @@ from inference.core.connections import BoundedHttp, BoundedWebSocket, Connection
 from inference.core.engine_holder import EngineHolder
 from inference.core.http.bodies import MAX_BODY_BYTES
 from inference.core.http.text_anchors import TextAnchors
-from inference.core.lifecycle import ConnectedClients, Draining, Retirement
+from inference.core.lifecycle import ConnectedClients, Draining, Shutdown
 from inference.core.metrics import Metrics
 from inference.core.pages import Dashboard, Feed
 from inference.core.queue import UserLimits
@@ -273,8 +273,8 @@ def _run(
     scheduler = Scheduler(holder, options.unload_after_s, observe, options.limits, feed)
     connections = Connections(raise_file_limit())
     draining = Draining(lambda: scheduler.is_idle, options.drain_s)
-    retirement = Retirement(clients, lambda: scheduler.status, replaceable=options.replaceable)
-    websockets = WebSocketApi(scheduler, clients, connections, retirement, anchors, draining)
+    shutdown = Shutdown(clients, lambda: scheduler.status, replaceable=options.replaceable)
+    websockets = WebSocketApi(scheduler, clients, connections, shutdown, anchors, draining)
     dashboard = Dashboard(scheduler, feed, access.pages, connections.abort)
     http = HttpApi(scheduler, clients, metrics, anchors)
     app = make_app(http, websockets.serve, access, connections, draining, dashboard)
@@ -285,7 +285,7 @@ def _run(
         exit_after_s = options.exit_after_s
         if exit_after_s is not None and scheduler.status.state == "failed":
             exit_after_s = min(exit_after_s, FAILED_EXIT_AFTER_S)
-        over = draining.is_over(len(signals)) or scheduler.lost is not None or retirement.due
+        over = draining.is_over(len(signals)) or scheduler.lost is not None or shutdown.due
         over = over or _idle_for(clients, exit_after_s)
         if over or draining.has_begun:
             feed.close()  # a dashboard is no request to wait for

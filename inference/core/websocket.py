@@ -19,7 +19,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 from inference.core.admission import SUBPROTOCOL
 from inference.core.connections import Address, Connections
 from inference.core.http.text_anchors import TextAnchors
-from inference.core.lifecycle import ConnectedClients, Draining, Retirement
+from inference.core.lifecycle import ConnectedClients, Draining, Shutdown
 from inference.core.scheduler import Scheduler
 from inference.core.users import User
 from inference.engine.request import Request
@@ -118,7 +118,7 @@ class WebSocketApi:
     _scheduler: Scheduler
     _clients: ConnectedClients
     _connections: Connections
-    _retirement: Retirement
+    _shutdown: Shutdown
     _anchors: TextAnchors  # of HTTP clients, which a user's exclusion drops too
     _draining: Draining
     _open: dict[tuple[Address, str], Outbox] = field(default_factory=dict)  # by address and the id of the token
@@ -142,7 +142,7 @@ class WebSocketApi:
             outbox.send,
             self._scheduler,
             self._clients,
-            self._retirement,
+            self._shutdown,
             name,
             user,
             forget_anchors,
@@ -180,7 +180,7 @@ class Connection:
         send: Callable[[str], None],
         scheduler: Scheduler,
         clients: ConnectedClients,
-        retirement: Retirement,
+        shutdown: Shutdown,
         name: str,
         user: User | None = None,
         forget_anchors: Callable[[], None] = lambda: None,
@@ -192,7 +192,7 @@ class Connection:
         self._is_draining = is_draining
         self._send_text = send
         self._scheduler = scheduler
-        self._retirement = retirement
+        self._shutdown = shutdown
         self._clients = clients
         self._name = name
         self._lock = threading.RLock()  # a submission may answer an older request
@@ -212,7 +212,7 @@ class Connection:
     def disconnected(self) -> None:
         """Cancel the client's unanswered requests."""
         self._listening.close()
-        self._retirement.withdraw(self._name)
+        self._shutdown.withdraw(self._name)
         with self._lock:
             for request in tuple(self._requests.values()):
                 self._scheduler.cancel(request)
@@ -250,10 +250,10 @@ class Connection:
         return session_of_user(self._user.name, session)
 
     def _stop(self, message: Stop) -> None:
-        reason = self._retirement.ask(self._name, message.how)
+        reason = self._shutdown.ask(self._name, message.how)
         if reason:
             self._send(Kept(reason))
-        elif self._retirement.stopped:
+        elif self._shutdown.stopped:
             self._clients.announce(self._scheduler.status)  # every connection reports that the core stops
 
     def _freed(self, message_id: int, error: MidfillError | None) -> None:
@@ -316,7 +316,7 @@ class Connection:
     def _announce(self) -> None:
         with self._lock:  # the lock orders the messages: the last one sent is the current status
             status = self._scheduler.status
-            if self._retirement.stopped:
+            if self._shutdown.stopped:
                 status = CoreStatus("stopped", status.model)
             self._send(StatusChanged(status, PROTOCOL_VERSION))
 

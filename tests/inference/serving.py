@@ -21,7 +21,7 @@ from inference.core.app import HttpApi, make_app
 from inference.core.connections import Connections
 from inference.core.engine_holder import EngineHolder
 from inference.core.http.text_anchors import TextAnchors
-from inference.core.lifecycle import ConnectedClients, Draining, Retirement
+from inference.core.lifecycle import ConnectedClients, Draining, Shutdown
 from inference.core.metrics import Metrics
 from inference.core.pages import Dashboard, Feed
 from inference.core.process import bind, serve_app
@@ -47,7 +47,7 @@ class Served:
     scheduler: Scheduler
     clients: ConnectedClients
     connections: Connections
-    retirement: Retirement
+    shutdown: Shutdown
     anchors: TextAnchors
     draining: Draining
     feed: Feed
@@ -87,14 +87,14 @@ def _wired(
     holder = EngineHolder("tiny", load, clients.announce)
     scheduler = Scheduler(holder, observe=observe or metrics.observe, limits=limits, watch=feed)
     connections = Connections(max_open=1000) if connections is None else connections
-    retirement = Retirement(clients, lambda: scheduler.status, replaceable=True)
+    shutdown = Shutdown(clients, lambda: scheduler.status, replaceable=True)
     draining = Draining(lambda: scheduler.is_idle, 30.0)
-    websockets = WebSocketApi(scheduler, clients, connections, retirement, anchors, draining)
+    websockets = WebSocketApi(scheduler, clients, connections, shutdown, anchors, draining)
     access = Access(TOKEN, ["https://allowed.example"], HostNames(frozenset({"gpu-box"})), users)
     http = HttpApi(scheduler, clients, metrics, anchors)
     dashboard = Dashboard(scheduler, feed, access.pages, connections.abort)
     app = make_app(http, websockets.serve, access, connections, draining, dashboard)
-    return Served(app, scheduler, clients, connections, retirement, anchors, draining, feed, websockets)
+    return Served(app, scheduler, clients, connections, shutdown, anchors, draining, feed, websockets)
 
 
 @contextmanager

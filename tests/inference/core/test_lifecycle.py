@@ -7,7 +7,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from inference.core.lifecycle import ConnectedClients, Draining, Retirement
+from inference.core.lifecycle import ConnectedClients, Draining, Shutdown
 from protocol.messages import CoreStatus
 
 READY = CoreStatus("ready", "tiny")
@@ -64,8 +64,8 @@ class Core:
         self.status = CoreStatus("ready", "tiny")
         self.clients = ExitStack()
 
-    def retirement(self, *, replaceable: bool = True) -> Retirement:
-        return Retirement(self.clients, lambda: self.status, replaceable=replaceable)
+    def shutdown(self, *, replaceable: bool = True) -> Shutdown:
+        return Shutdown(self.clients, lambda: self.status, replaceable=replaceable)
 
     def come(self) -> ExitStack:
         """A client; close it to let it go."""
@@ -82,57 +82,57 @@ def core() -> Iterator[Core]:
 
 
 def test_a_client_that_is_alone_replaces_the_core(core: Core) -> None:
-    retirement = core.retirement()
+    shutdown = core.shutdown()
     core.come()
-    assert not retirement.due
-    assert retirement.ask("a", "replace") == ""
-    assert retirement.due
-    assert not retirement.stopped
+    assert not shutdown.due
+    assert shutdown.ask("a", "replace") == ""
+    assert shutdown.due
+    assert not shutdown.stopped
 
 
 def test_a_core_that_others_use_goes_when_they_have_left_or_wish_the_same(core: Core) -> None:
-    retirement = core.retirement()
+    shutdown = core.shutdown()
     _, other, third = core.come(), core.come(), core.come()
-    assert retirement.ask("a", "replace") == "2 other clients use it"
+    assert shutdown.ask("a", "replace") == "2 other clients use it"
     other.close()
-    assert retirement.ask("a", "replace") == "1 other client uses it"
-    assert not retirement.due
-    assert retirement.ask("c", "replace") == ""
-    assert retirement.due
-    retirement.withdraw("c")
-    assert not retirement.due
+    assert shutdown.ask("a", "replace") == "1 other client uses it"
+    assert not shutdown.due
+    assert shutdown.ask("c", "replace") == ""
+    assert shutdown.due
+    shutdown.withdraw("c")
+    assert not shutdown.due
     third.close()
-    assert retirement.due
+    assert shutdown.due
 
 
 def test_no_client_at_all_is_no_wish(core: Core) -> None:
-    assert not core.retirement().due
+    assert not core.shutdown().due
 
 
 def test_a_failed_core_is_replaced_at_once(core: Core) -> None:
     for replaceable in (True, False):
-        retirement = core.retirement(replaceable=replaceable)
+        shutdown = core.shutdown(replaceable=replaceable)
         core.come(), core.come()
         core.status = CoreStatus("failed", "tiny")
-        assert retirement.ask("a", "replace") == ""
-        assert retirement.due
+        assert shutdown.ask("a", "replace") == ""
+        assert shutdown.due
 
 
 def test_a_core_that_was_started_by_hand_ends_on_purpose_alone(core: Core) -> None:
-    retirement = core.retirement(replaceable=False)
+    shutdown = core.shutdown(replaceable=False)
     core.come()
-    assert "started by hand" in retirement.ask("a", "replace")
-    assert "started by hand" in retirement.ask("a", "restart")
-    assert not retirement.due
-    assert retirement.ask("a", "stop") == ""
-    assert retirement.due
-    assert retirement.stopped
+    assert "started by hand" in shutdown.ask("a", "replace")
+    assert "started by hand" in shutdown.ask("a", "restart")
+    assert not shutdown.due
+    assert shutdown.ask("a", "stop") == ""
+    assert shutdown.due
+    assert shutdown.stopped
 
 
 def test_stop_and_restart_do_not_wait_for_others(core: Core) -> None:
     for how in ("stop", "restart"):
-        retirement = core.retirement()
+        shutdown = core.shutdown()
         core.come(), core.come()
-        assert retirement.ask("a", how) == ""  # type: ignore[arg-type]
-        assert retirement.due
-        assert retirement.stopped == (how == "stop")
+        assert shutdown.ask("a", how) == ""  # type: ignore[arg-type]
+        assert shutdown.due
+        assert shutdown.stopped == (how == "stop")

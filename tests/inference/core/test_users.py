@@ -209,7 +209,7 @@ def test_a_user_neither_stops_nor_unloads_the_core(served: Served, joins: Callab
             client.send(encode(message))
             assert isinstance(receive(client), Kept)
     assert status(served, "/api/generate", ann, keep_alive=0) == 403
-    assert (served.scheduler.status.state, served.retirement.due) == ("ready", False)
+    assert (served.scheduler.status.state, served.shutdown.due) == ("ready", False)
     assert ask(served, "/api/generate", TOKEN, keep_alive=0)["done_reason"] == "unload"
 
 

@@ -228,7 +228,7 @@ def test_last_status_told_is_the_newest(tmp_path: Path, monkeypatch: pytest.Monk
             lambda text: told.append(str(decode_core(text))),
             core.served.scheduler,
             clients,
-            core.served.retirement,
+            core.served.shutdown,
             "late",
         )
     assert len(told) == 3
@@ -289,13 +289,13 @@ def test_a_core_that_others_use_is_kept_and_one_that_is_stopped_says_so_to_all(c
             assert isinstance(decode_core(str(websocket.recv(PATIENCE_S))), StatusChanged)
         send(one, Stop("replace"))
         assert receive(one) == Kept("1 other client uses it")
-        assert not core.served.retirement.due
+        assert not core.served.shutdown.due
         send(two, Stop("stop"))
         for websocket in (one, two):
             message = decode_core(str(websocket.recv(PATIENCE_S)))
             assert isinstance(message, StatusChanged)
             assert message.status.state == "stopped"
-        assert core.served.retirement.due
+        assert core.served.shutdown.due
 
 
 def test_the_wish_of_a_client_that_has_left_is_forgotten(core: Core) -> None:
@@ -305,4 +305,4 @@ def test_the_wish_of_a_client_that_has_left_is_forgotten(core: Core) -> None:
             receive(two)
         send(one, Complete(1, request()))
         receive(one)
-        assert not core.served.retirement.due
+        assert not core.served.shutdown.due
