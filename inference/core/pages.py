@@ -124,9 +124,7 @@ class Feed:
                 "tiers": [] if stats is None else list(stats.tiers),
                 "evicted_tokens": 0 if stats is None else stats.evicted_tokens,
                 "residents": list(snapshot.residents),
-                "answered": None
-                if snapshot.answered is None
-                else self._answered(snapshot.answered, snapshot.stretches),
+                "answered": None if answered is None else self._answered(answered, snapshot.stretches),
             }
         )
 
