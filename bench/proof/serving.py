@@ -23,7 +23,7 @@ from proof.speed import graphed_of
 
 from inference.backends import cuda
 from inference.backends.llama.graphs import GraphedDecoder
-from inference.engine.engine import Engine, Policy
+from inference.engine.engine import Engine, EngineConfig
 from inference.engine.interface import DeviceHooks, EngineInfo
 from inference.loading.components import TierBudgets, open_store
 from inference.loading.engine import chars_per_token, load_engine
@@ -71,7 +71,9 @@ def random_engine(
     )
     chunk = sizes.prefill_chunk or EngineOptions(name).prefill_chunk
     most = 0 if sizes.prefill_chunk else MOST_PREFILL_CHUNK
-    policy = Policy(prefill_chunk=chunk, most_prefill_chunk=most, slots=slots, kept=slots)  # as a plan on a GPU has it
+    policy = EngineConfig(
+        prefill_chunk=chunk, most_prefill_chunk=most, slots=slots, kept=slots
+    )  # as a plan on a GPU has it
     return Engine(info, model, tokenizer, store, policy, device=hooks), model
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from inference.backends.model import SHORT_TOKENS, Choice, Chunk, DryModel
-from inference.engine.engine import Engine, Policy
+from inference.engine.engine import Engine, EngineConfig
 from inference.engine.interface import EngineInfo
 from inference.loading.engine import load_engine
 from inference.loading.options import EngineOptions
@@ -56,7 +56,7 @@ def parrot(tokenizer: TextTokenizer, increment: str, text: str, *, speculation: 
     assert markers.middle is not None
     prompt = (markers.prefix, *tokenizer.encode(PREFIX), markers.suffix, markers.middle, *tokenizer.encode(increment))
     model = Parrot((*prompt, *tokenizer.encode(text)), min(markers.end))
-    policy = Policy(prefill_chunk=64, speculation=speculation)
+    policy = EngineConfig(prefill_chunk=64, speculation=speculation)
     return Engine(EngineInfo("parrot", "none", 512, 3.0), model, tokenizer, store_without_room(), policy), model
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from inference.backends.model import DryModel
 from inference.checkpoints.checkpoint import find_checkpoint
-from inference.engine.engine import Engine, Policy
+from inference.engine.engine import Engine, EngineConfig
 from inference.engine.interface import EngineInfo
 from inference.loading.engine import load_dry_engine, load_engine
 from inference.loading.options import EngineOptions
@@ -123,7 +123,7 @@ def test_the_kernel_heals_too(tiny_checkpoint: Path, engines: tuple[Engine, Engi
 def dry_engine(tokenizer: TextTokenizer) -> Engine:
     model = DryModel(lambda: DryWorkspace(bytes_per_token=4), 1024, min(tokenizer.markers.end))
     info = EngineInfo("dry", "none", 1024, 3.0)
-    return Engine(info, model, tokenizer, store_without_room(), Policy(prefill_chunk=64), Healer(tokenizer))
+    return Engine(info, model, tokenizer, store_without_room(), EngineConfig(prefill_chunk=64), Healer(tokenizer))
 
 
 def test_hot_stays_hot_on_real_vocabularies(real_tokenizer: TextTokenizer) -> None:
