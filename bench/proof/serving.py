@@ -71,10 +71,9 @@ def random_engine(
     )
     chunk = sizes.prefill_chunk or EngineOptions(name).prefill_chunk
     most = 0 if sizes.prefill_chunk else MOST_PREFILL_CHUNK
-    policy = EngineConfig(
-        prefill_chunk=chunk, most_prefill_chunk=most, slots=slots, kept=slots
-    )  # as a plan on a GPU has it
-    return Engine(info, model, tokenizer, store, policy, device=hooks), model
+    # As a plan on a GPU has it.
+    config = EngineConfig(prefill_chunk=chunk, most_prefill_chunk=most, slots=slots, kept=slots)
+    return Engine(info, model, tokenizer, store, config, device=hooks), model
 
 
 def tiny_options(model: str, card: Card, sizes: Sizes, **more: object) -> EngineOptions:

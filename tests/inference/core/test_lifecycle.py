@@ -62,14 +62,14 @@ class Core:
     def __init__(self) -> None:
         self.clients = ConnectedClients()
         self.status = CoreStatus("ready", "tiny")
-        self.clients = ExitStack()
+        self.visits = ExitStack()
 
     def shutdown(self, *, replaceable: bool = True) -> Shutdown:
         return Shutdown(self.clients, lambda: self.status, replaceable=replaceable)
 
     def come(self) -> ExitStack:
         """A client; close it to let it go."""
-        client = self.clients.enter_context(ExitStack())
+        client = self.visits.enter_context(ExitStack())
         client.enter_context(self.clients.visit())
         return client
 
@@ -77,7 +77,7 @@ class Core:
 @pytest.fixture
 def core() -> Iterator[Core]:
     core = Core()
-    with core.clients:
+    with core.visits:
         yield core
 
 
