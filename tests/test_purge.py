@@ -111,13 +111,13 @@ async def test_a_file_that_lent_text_and_becomes_excluded(
     editor: Editor, options: EngineOptions, closed: bool, file: str
 ) -> None:
     lib = editor.open("lib.py", f"def {MARK}_crossing():\n    return 1\n" * 8)
-    main = editor.open("main.py", (SOURCE / "editing" / "documents.py").read_text())
+    main = editor.open("main.py", (SOURCE / "documents" / "documents.py").read_text())
     for line in (5, 60, 100):
         await editor.ask(main, line)
     await editor.ask(lib)
     if closed:
         editor.close(lib)
-    other = editor.open("other.py", (SOURCE / "editing" / "positions.py").read_text())
+    other = editor.open("other.py", (SOURCE / "documents" / "positions.py").read_text())
     await editor.ask(other)
     assert any(MARK in text for text in editor.resident())
     assert editor.levels() == {0, 1}
@@ -155,7 +155,7 @@ async def test_what_another_client_had_of_the_document_goes_too_from_idle_worksp
 
 
 async def test_a_closed_document_is_hot_when_it_is_opened_again(editor: Editor) -> None:
-    text = (SOURCE / "suggesting" / "last_suggestion.py").read_text()
+    text = (SOURCE / "suggesting" / "queries.py").read_text()
     await editor.ask(main := editor.open("main.py", text), 9)
     editor.close(main)
     await editor.ask(editor.open("main.py", text), 9)
@@ -183,7 +183,7 @@ async def test_a_file_that_the_user_allows_lends_no_text_and_is_purged_when_it_i
     editor.session.allow(lib)
     await editor.ask(lib, 3)
     assert any(MARK in text for text in editor.resident())
-    main = editor.open("main.py", (SOURCE / "editing" / "documents.py").read_text())
+    main = editor.open("main.py", (SOURCE / "documents" / "documents.py").read_text())
     await editor.ask(main, 5)
     assert not any(MARK in text and "class Position" in text for text in editor.resident())
     editor.close(lib)
@@ -214,5 +214,5 @@ async def test_the_cells_of_a_notebook_that_the_user_allows_are_purged_when_they
     assert any(MARK in text for text in editor.resident())
     editor.close(cell)
     editor.session.close_notebook(notebook)
-    await editor.ask(editor.open("main.py", (SOURCE / "editing" / "documents.py").read_text()), 5)
+    await editor.ask(editor.open("main.py", (SOURCE / "documents" / "documents.py").read_text()), 5)
     assert not any(MARK in text for text in editor.resident())

@@ -33,7 +33,7 @@ class Editor:
         self.session.documents.use_folders(["file:///project"])
         self.cursor = Position(9, 0)
         for name in names:
-            text = (SOURCE / "editing" / name).read_text()
+            text = (SOURCE / "documents" / name).read_text()
             opened = self.session.documents.open(f"file:///project/{name}", "python", 1, text)
             opened.look_at(opened.cursor)
 

@@ -175,7 +175,7 @@ OnStep = Callable[[str, int], None]
 
 _START_SECONDS = 300.0
 _SERVER_SETTINGS = (
-    *("model", "device", "dtype", "strategy", "healing", "exact"),
+    *("model", "device", "dtype", "strategy", "healing"),
     *("max_tokens", "prefix_tokens", "suffix_tokens", "store_mb"),
 )
 _NOTHING = Usage(0, 0, 0, 0, 0.0, 0.0, 0.0)
