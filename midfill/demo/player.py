@@ -33,7 +33,7 @@ from protocol.settings import Settings, Strategy
 Kind = Literal["key", "jump", "accept", "undo"]
 
 _ANSWER_TIMEOUT_S = 60.0
-_AHEAD_TIMEOUT_S = 5.0
+_AHEAD_TIMEOUT_S = 20.0
 # No suggestion of fewer characters is accepted, and none before some keys' time to read it; the first keys of all are
 # typed by hand, so that their costs are seen.
 _WORTH_ACCEPTING = 5
