@@ -145,7 +145,7 @@ class Request:
 
 
 def validate(spec: CompletionRequest) -> None:
-    """Raise BadInput, with the offending value, if the tokens cannot be chosen or ended as the request wants."""
+    """Raise BadInput, with the offending value, if the request cannot be served as it wants; both engines call it."""
     if spec.max_tokens < 0:
         raise BadInput(f"max_tokens must be 0 or more, not {spec.max_tokens}")
     if not 0 <= spec.alternatives <= MAX_ALTERNATIVES:

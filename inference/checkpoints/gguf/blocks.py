@@ -2,6 +2,7 @@
 
 Q8_0, Q5_0, Q4_0 and Q4_1 keep every value. Q4_K stores the scale and the minimum of a group as products of a float16
 and a 6-bit number, which are rounded to float16 here. All other quantized types become int8.
+An int4 type also stands in `_INT4_TYPES` of `inference/checkpoints/weights.py`.
 """
 
 from __future__ import annotations
