@@ -1,8 +1,8 @@
 """Stores the disk tier's payloads: a folder per model, with a file per page and their index.
 
 A page is refused unless its file is exactly as written (size, checksum, tensor shape), and an unusable folder is set
-aside. `kv_store/tiers.py` budgets a page by its size in memory. KV is derived from the user's text, so only the user can
-access files and folders.
+aside. `kv_store/tiers.py` budgets a page by its size in memory. KV is derived from the user's text, so only the user
+can access files and folders.
 """
 
 from __future__ import annotations

@@ -124,7 +124,7 @@ class CoreSettings:
     store_mb: Annotated[
         int,
         Advanced(
-            "Memory for the KV caches of earlier prompts, in MB; 0 = automatic: a 128th of the machine's memory, 128 "
+            "Memory for the KV caches of earlier prompts, in MB; 0 = automatic: 0.5 % of the machine's memory, 128 "
             "at least, on a GPU 2048",
             0,
             _MOST_MB,
