@@ -290,9 +290,14 @@ class Inbox:
             return self._changed.wait_for(self._has_work, seconds)
 
     def take(self) -> Request | None:
-        """The next request to begin, if there is room; ahead work only if nothing else is at work."""
+        """The next request to begin, if there is room; ahead work only if nothing else is at work.
+
+        A chore that waits until nothing is at work lets none begin before it: otherwise it might wait forever.
+        """
         with self._changed:
             if self._closing or len(self._running) >= self._capacity():
+                return None
+            if self._running and any(when_idle for _, when_idle in self._chores):
                 return None
             request = self._queue.take(self._at_work(), all(running.is_ahead_work for running in self._running))
             if request is not None:

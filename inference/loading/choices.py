@@ -10,10 +10,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import psutil
-
 from inference.checkpoints.checkpoint import open_checkpoint
 from inference.checkpoints.local_models import KNOWN_MODELS, KnownModel, LocalModel, search
+from inference.loading.main_memory import main_memory
 from inference.loading.options import Gpu, engine_options, find_llama_server
 from inference.loading.placement import Machine, plan_load
 from inference.loading.speed_record import Speed, SpeedRecord, is_fast, recommended
@@ -94,7 +93,7 @@ def choices(settings: Settings, gpus: tuple[Gpu, ...]) -> list[ModelChoice]:
 
 def _to_download(known: KnownModel, device: Device) -> ModelChoice:
     model = LocalModel(known.name, "Hugging Face hub", Path(), size=known.size, fim=known.fim)
-    free = device.gpu.free_bytes if device.gpu else psutil.virtual_memory().available
+    free = device.gpu.free_bytes if device.gpu else main_memory().available
     return ModelChoice(model, known.size, _lack(known.size, free, device.name), here=False, licence=known.licence)
 
 

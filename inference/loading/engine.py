@@ -10,8 +10,6 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import psutil
-
 from inference.backends.cpu.library import usable_threads
 from inference.backends.model import DryModel, Model
 from inference.checkpoints.architecture import Architecture, ModelShape
@@ -26,6 +24,7 @@ from inference.checkpoints.checkpoint import (
 from inference.checkpoints.hub import ReportProgress
 from inference.engine.engine import Engine, EngineConfig
 from inference.engine.interface import DeviceHooks, EngineInfo
+from inference.loading.main_memory import main_memory
 from inference.loading.memory_plan import MOST_STORE, MemoryPlan, plan_memory
 from inference.loading.options import EngineOptions
 from inference.loading.placement import Machine, Placement, plan_load
@@ -105,7 +104,7 @@ def load_engine(options: EngineOptions, progress: ReportProgress | None = None) 
             if isinstance(model, GraphedDecoder):
                 memory = plan_memory(replace(plan.demand, graph_bytes=model.measure_graphs()), memory.free)
                 _check_memory(memory, checkpoint.name, device)
-        host_bytes = min(options.host_budget_bytes, psutil.virtual_memory().total // HOST_SHARE)
+        host_bytes = min(options.host_budget_bytes, main_memory().total // HOST_SHARE)
         budgets = TierBudgets(memory.store, host_bytes, options.cache_folder, options.cache_bytes)
         identity = fingerprint(checkpoint, _numbers(options, device, dtype, checkpoint))
         store, prepare_store = open_store(budgets, model.kv_shape, model.device, identity)

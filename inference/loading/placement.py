@@ -9,12 +9,11 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Literal
 
-import psutil
-
 from inference.backends.cpu.library import choose_level, unavailable_reason, unsupported_reason
 from inference.checkpoints.architecture import Architecture, ModelShape
 from inference.checkpoints.checkpoint import Checkpoint
 from inference.checkpoints.gguf.file import GgufCheckpoint
+from inference.loading.main_memory import main_memory
 from inference.loading.memory_plan import DTYPE_BYTES, MemoryDemand, MemoryPlan, default_store_bytes, plan_memory
 from inference.loading.options import EngineOptions
 from protocol.errors import BadInput
@@ -177,7 +176,7 @@ def plan_load(options: EngineOptions, checkpoint: Checkpoint, machine: Machine) 
     demand = _demand(options, checkpoint, device, dtype)
     free = machine.gpu_free if device.startswith("cuda") else None
     if free is None:
-        free = psutil.virtual_memory().available
+        free = main_memory().available
     return LoadPlan(placement, device, dtype, demand, plan_memory(demand, free))
 
 
@@ -246,7 +245,7 @@ def _demand(options: EngineOptions, checkpoint: Checkpoint, device: str, dtype: 
         weights=options.weights,
         context_tokens=min(options.context_tokens, shape.max_positions),
         slots=options.slots,
-        store_bytes=default_store_bytes(psutil.virtual_memory().total, on_gpu=on_gpu)
+        store_bytes=default_store_bytes(main_memory().total, on_gpu=on_gpu)
         if options.store_bytes is None
         else options.store_bytes,
         prefill_chunk=options.prefill_chunk,

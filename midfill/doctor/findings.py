@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import psutil
-
 from inference.backends.cpu.library import usable_threads
+from inference.loading.main_memory import main_memory
 from inference.loading.options import Gpu
 from lsp_server.usage.statistics import statistics_file
 from protocol.errors import BadInput, BadSettings
@@ -76,7 +75,7 @@ def installed(settings: Settings) -> Section:
 
 def hardware(gpus: tuple[Gpu, ...]) -> Section:
     """Processor, GPUs, memory and disk."""
-    memory = psutil.virtual_memory()
+    memory = main_memory()
     disk = shutil.disk_usage(Path.home())
     facts = [
         ("system", f"{platform.system()} {platform.release()}, {platform.machine()}"),

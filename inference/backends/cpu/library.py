@@ -183,23 +183,28 @@ def _allowed_threads() -> set[int]:
 
 
 def _quota(system: Path) -> float:
-    """CPU time that this process's cgroups allow, in CPUs; infinity if unlimited.
+    """CPU time that this process's cgroups allow, in CPUs; infinity if unlimited."""
+    return min(map(_quota_of, cgroups("cpu", system)), default=math.inf)
 
-    A group's ancestors limit it too. Version 2 has one tree for all controllers, version 1 one for `cpu`.
+
+def cgroups(controller: str, system: Path = SYSTEM) -> list[Path]:
+    """The folders of the cgroups that limit this process, by one controller; none where there are no cgroups.
+
+    A group's ancestors limit it too. Version 2 has one tree for all controllers, version 1 one for each.
     """
     try:
         lines = (system / "proc/self/cgroup").read_text(encoding="utf-8").splitlines()
     except OSError:  # not Linux
-        return math.inf
-    quotas = [math.inf]
+        return []
+    found: list[Path] = []
     for line in lines:
         _, controllers, path = line.split(":", 2)
-        if controllers and "cpu" not in controllers.split(","):
+        if controllers and controller not in controllers.split(","):
             continue
         root = system / "sys/fs/cgroup" / controllers
         group = root / path.lstrip("/")
-        quotas += [_quota_of(folder) for folder in (group, *group.parents) if folder.is_relative_to(root)]
-    return min(quotas)
+        found += [folder for folder in (group, *group.parents) if folder.is_relative_to(root)]
+    return found
 
 
 def _quota_of(group: Path) -> float:

@@ -59,3 +59,21 @@ def test_equal_chores_wait_once_and_others_each() -> None:
         inbox.add(done.clear)
         inbox.add(partial(done.append, 1))
     assert len(inbox.take_chores(when_idle=False)) == 3
+
+
+def test_a_chore_that_waits_for_the_end_of_work_lets_no_request_begin_before_it() -> None:
+    busy, next_one = ask("a", "typing"), ask("b", "typing")
+    done = list[str]()
+    inbox = Inbox(lambda: 2, lambda: None)
+    for request in (busy, next_one):
+        inbox.put(request)
+    assert inbox.take() is busy
+    inbox.add(partial(done.append, "freed"), when_idle=True)
+    assert inbox.take() is None
+    assert inbox.take_chores(when_idle=True) == []
+    busy.outcome = Completion("x", "eos", USAGE)
+    assert inbox.end(busy)
+    for chore in inbox.take_chores(when_idle=True):
+        chore()
+    assert done == ["freed"]
+    assert inbox.take() is next_one
