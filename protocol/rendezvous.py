@@ -152,15 +152,24 @@ def cache_folder() -> Path:
 
 def resolve_model(model: str) -> str:
     """The model's name as language servers and cores share it: folders and files by their absolute path."""
-    path = Path(model).expanduser()
-    return str(path.resolve()) if model not in OWN_MODELS and path.exists() else model
+    path = local_path(model) if model not in OWN_MODELS else None
+    return model if path is None else str(path)
 
 
 def resolve_engine(engine: str) -> str:
     """The setting `engine` as language servers and cores share it: programs by their absolute path."""
     kind, _, place = engine.partition("=")
-    is_path = "://" not in place and Path(place).expanduser().is_file()
-    return f"{kind}={Path(place).expanduser().resolve()}" if is_path else engine
+    path = local_path(place) if "://" not in place else None
+    return engine if path is None or not path.is_file() else f"{kind}={path}"
+
+
+def local_path(name: str) -> Path | None:
+    """The file or folder that a user names; None if it is not there, or if the name can be no path."""
+    try:
+        path = Path(name).expanduser()
+        return path.resolve() if name and path.exists() else None
+    except (OSError, RuntimeError, ValueError):  # too long, another user's home, a NUL
+        return None
 
 
 def core_name(model: str, engine: str = LOCAL_ENGINE) -> str:

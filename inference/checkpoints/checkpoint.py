@@ -18,6 +18,7 @@ from inference.checkpoints.weights import WeightsFile, find_weights, update_iden
 from inference.text.fim import AUTO
 from inference.text.tokenization import TextTokenizer, read_tokenizer
 from protocol.errors import BadModel
+from protocol.rendezvous import local_path
 from protocol.settings import BUNDLED_MODEL, TINY_MODEL
 
 
@@ -145,10 +146,10 @@ def find_local_checkpoint(model: str) -> Checkpoint | None:
                 f"the model {model!r} is not installed: install its wheel from `make wheels`, or choose another model"
             )
         return open_checkpoint(BUNDLED_FOLDERS[model], model)
-    path = path_of(model) or Path(model).expanduser()
-    if path.exists():
+    path = path_of(model) or local_path(model)
+    if path is not None and path.exists():
         return open_checkpoint(path, model)
-    if not is_hub_name(model) or path.suffix == GGUF_SUFFIX:
+    if not is_hub_name(model) or model.endswith(GGUF_SUFFIX):
         raise BadModel(
             f"no model {model!r}: it is neither {' nor '.join(BUNDLED_FOLDERS)}, nor a path, nor a name on the Hugging "
             "Face hub; `midfill models` lists the models on this machine"

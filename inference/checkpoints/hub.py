@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 
 _PART = r"[A-Za-z0-9][\w.-]*"
+_MOST_CHARS = 96  # of OWNER/NAME, by the hub's rules, as is what no name has
+_NOT_ON_THE_HUB = re.compile(r"--|\.\.|(?:^|/)[-.]|[-.](?:/|$)|\.git$")
 _NAME = re.compile(rf"(?:(?:https://)?(?:hf\.co|huggingface\.co)/)?({_PART}/{_PART})(?::({_PART}))?")
 _SPLIT = re.compile(r"-(\d{5})-of-(\d{5})$")
 _PROJECTOR = "mmproj"  # llama.cpp's name for the part of a model that reads images
@@ -62,7 +64,9 @@ class SeveralQuantizations(BadModel):
 def hub_name(model: str) -> HubName | None:
     """OWNER/NAME or OWNER/NAME:QUANTIZATION, also behind hf.co/; None for anything else."""
     match = _NAME.fullmatch(model)
-    return None if match is None else HubName(match.group(1), (match.group(2) or "").upper())
+    if match is None or len(repository := match.group(1)) > _MOST_CHARS or _NOT_ON_THE_HUB.search(repository):
+        return None
+    return HubName(repository, (match.group(2) or "").upper())
 
 
 def quantizations(paths: Iterable[str]) -> dict[str, list[str]]:

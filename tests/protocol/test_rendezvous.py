@@ -29,8 +29,10 @@ from protocol.rendezvous import (
     has_key_of,
     hold,
     is_held,
+    local_path,
     read_address,
     read_or_make_token,
+    resolve_engine,
     resolve_model,
     runtime_folder,
     write_address,
@@ -238,3 +240,10 @@ def test_an_address_of_an_older_core_is_read(folder: Path) -> None:
     file.write_text('{"url": "ws://127.0.0.1:1/ws", "pid": 7, "model": "m"}')
     address = read_address(file)
     assert (address.pid, address.protocol_version, address.settings) == (7, 1, {})
+
+
+@pytest.mark.parametrize("name", ["", "~nosuchuser/x", "a" * 300, "x/" + "y" * 5000, "\0", "no/such"])
+def test_what_can_be_no_path_is_a_name(name: str) -> None:
+    assert local_path(name) is None
+    assert resolve_model(name) == name
+    assert resolve_engine(f"llama-server={name}") == f"llama-server={name}"

@@ -43,6 +43,13 @@ def test_hub_names(model: str, is_called: str) -> None:
     assert str(hub_name(model)) == is_called
 
 
+@pytest.mark.parametrize(
+    "model", ["a/" + "b" * 95, "a--b/c", "a..b/c", "a/b.git", "-a/b", "a/b-", "a/.b", "a", "a/b/c", "a/b c", "\0/b", ""]
+)
+def test_a_name_that_the_hub_refuses_is_none(model: str) -> None:
+    assert hub_name(model) is None
+
+
 def test_files_are_grouped_by_quantization() -> None:
     paths = [
         *("m-q8_0.gguf", "m-Q4_K_M-00002-of-00002.gguf", "m-Q4_K_M-00001-of-00002.gguf"),
