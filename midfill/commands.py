@@ -6,6 +6,7 @@ commands as entry points of the group `midfill.commands`; those are imported whe
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from importlib.metadata import entry_points, version
 from typing import Annotated, Any
 
@@ -53,8 +54,12 @@ class Commands(TyperGroup):
         if own is not None:
             return own
         for entry in entry_points(group=_ADDED, name=cmd_name):
+            try:
+                command = entry.load()
+            except ImportError as error:
+                command = _broken(cmd_name, error)
             added = typer.Typer(rich_markup_mode=None)
-            added.command(cmd_name)(entry.load())
+            added.command(cmd_name)(command)
             return typer.main.get_command(added)
         if cmd_name in _LAB:
             raise BadInput(
@@ -62,6 +67,14 @@ class Commands(TyperGroup):
                 "or install its wheel of `make wheels`"
             )
         return None
+
+
+def _broken(name: str, error: ImportError) -> Callable[[], None]:
+    def command() -> None:
+        raise BadInput(f"`midfill {name}` cannot be loaded: {error}; install its distribution again")
+
+    command.__doc__ = f"(cannot be loaded: {error})"
+    return command
 
 
 app = typer.Typer(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import Any
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -13,9 +14,12 @@ MAX_STRANGERS = 128
 TOKEN_WITHIN_S = 10.0
 """Seconds after which a connection that has not presented the token is ended."""
 LAST_FRAME_S = 1.0
+ACCEPT_ERROR_EVERY_S = 60.0
 
 Address = tuple[object, object]
 """The client's host and port, and the core's: one client port may reach two ports of a core."""
+
+log = logging.getLogger(__name__)
 
 
 class Connections:
@@ -96,3 +100,20 @@ class BoundedWebSocket(WebSocketsSansIOProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
         self._bounds.lost((self.client, self.server))
+
+
+class AcceptErrors:
+    """An event loop's exception handler that reports a shortage of descriptors once a minute.
+
+    asyncio reports it for every connection that it cannot accept, hundreds of times a second.
+    """
+
+    def __init__(self) -> None:
+        self._silent_until = 0.0
+
+    def __call__(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        if "socket.accept()" not in context["message"]:
+            loop.default_exception_handler(context)
+        elif loop.time() >= self._silent_until:
+            self._silent_until = loop.time() + ACCEPT_ERROR_EVERY_S
+            log.error("cannot accept connections: %s", context.get("exception"))

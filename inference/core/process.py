@@ -30,7 +30,7 @@ from starlette.applications import Starlette
 
 from inference.core.admission import Access, HostNames
 from inference.core.app import HttpApi, make_app
-from inference.core.connections import BoundedHttp, BoundedWebSocket, Connections
+from inference.core.connections import AcceptErrors, BoundedHttp, BoundedWebSocket, Connections
 from inference.core.engine_holder import EngineHolder
 from inference.core.http.bodies import MAX_BODY_BYTES
 from inference.core.http.text_anchors import TextAnchors
@@ -316,6 +316,7 @@ async def serve_app(
     certificate: tuple[Path, Path] | None = None,
 ) -> None:
     """Serve HTTP and WebSockets until `is_over`, which is polled; with a certificate the last listener has no TLS."""
+    asyncio.get_running_loop().set_exception_handler(AcceptErrors())
     servers = []
     for listener in listeners:
         has_tls = certificate is not None and listener is not listeners[-1]

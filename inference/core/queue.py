@@ -320,7 +320,10 @@ class Inbox:
             if not request.cancelled and outcome.finish_reason != "cancelled":
                 self._queue.answered(request)
                 return True
-            return request.cancelled or self._closing or not self._queue.put_back(request)
+            if request.cancelled or self._closing or not self._queue.put_back(request):
+                return True
+            request.outcome = None
+            return False
 
     def take_chores(self, *, when_idle: bool) -> list[Chore]:
         """Remove and return the chores of this kind; none of those that wait while a request is at work."""

@@ -15,16 +15,16 @@ SMALL_CHUNK = 32
 """Chunks of up to this many tokens join every forward; longer ones take turns."""
 
 SHARED_CHUNK = 2 * SMALL_CHUNK
-"""While several clients are active, the chunks of a long prompt are multiples of this many tokens."""
+"""While several users are active, the chunks of a long prompt are multiples of this many tokens."""
 
 SHARED_CHUNK_S = 0.01
-"""Intended duration of a forward with such a chunk, which bounds the wait of another client's keystroke."""
+"""Intended duration of a forward with such a chunk, which bounds the wait of another user's keystroke."""
 
 ALONE_CHUNK_S = 0.02
-"""Intended duration of a forward with a long chunk while only one client is active, where chunks may grow."""
+"""Intended duration of a forward with a long chunk while only one user is active, where chunks may grow."""
 
 ACTIVE_S = 5.0
-"""Seconds after its last request during which a client counts as active."""
+"""Seconds after its last request during which a user counts as active."""
 
 
 class Run:
@@ -56,30 +56,30 @@ class Run:
 class ChunkScheduler:
     """The requests at work, in the order of turns of their long chunks.
 
-    A forward takes at most one long chunk. The turn passes from client to client, and within a client from request to
-    request. While short chunks of other clients are at work, a long chunk also waits until forwards without one have
-    taken as long as the last forward with one, so that one client's long prompts at most double the time of another
-    client's keystrokes. The chunks themselves are shorter while several clients are active; while one is, they grow
+    A forward takes at most one long chunk. The turn passes from user to user, and within a user from request to
+    request. While short chunks of other users are at work, a long chunk also waits until forwards without one have
+    taken as long as the last forward with one, so that one user's long prompts at most double the time of another
+    user's keystrokes. The chunks themselves are shorter while several users are active; while one is, they grow
     with the measured speed up to `most_tokens`.
     """
 
     def __init__(self, chunk_tokens: int, most_tokens: int = 0) -> None:
         self.runs: list[Run] = []
-        self._chunk_tokens = chunk_tokens  # of a long prompt, while only one client is active, unless it may grow
+        self._chunk_tokens = chunk_tokens  # of a long prompt, while only one user is active, unless it may grow
         self._most_tokens = max(chunk_tokens, most_tokens)
         self._full_tokens_per_s = 0.0  # of the last forward with a long chunk of at least `_chunk_tokens`
-        self._began: dict[str, float] = {}  # client -> when it last began a request
+        self._began: dict[str, float] = {}  # user, or client without one -> when it last began a request
         self._tokens_per_s = math.inf  # of the last forward with a long chunk
         self._long_chunk_tokens = 0  # in the forward that `next` has chosen
         self._owed_s = 0.0  # time that forwards without a long chunk must take before the next one with it
 
-    def note_client(self, client: str, now: float) -> None:
-        """Record that a client began a request, and drop clients that are no longer active."""
-        self._began = {name: began for name, began in self._began.items() if now - began < ACTIVE_S} | {client: now}
+    def note_user(self, user: str, now: float) -> None:
+        """Record that a user (`Request.turn`) began a request, and drop those that are no longer active."""
+        self._began = {name: began for name, began in self._began.items() if now - began < ACTIVE_S} | {user: now}
 
-    def chunk_tokens(self, client: str, now: float) -> int:
-        """Maximum number of tokens in the next chunk of a client's long prompt."""
-        if not any(name != client and now - began < ACTIVE_S for name, began in self._began.items()):
+    def chunk_tokens(self, user: str, now: float) -> int:
+        """Maximum number of tokens in the next chunk of a user's long prompt."""
+        if not any(name != user and now - began < ACTIVE_S for name, began in self._began.items()):
             fast = int(self._full_tokens_per_s * ALONE_CHUNK_S) // SHARED_CHUNK * SHARED_CHUNK
             return max(self._chunk_tokens, min(fast, self._most_tokens))
         affordable = min(self._tokens_per_s * SHARED_CHUNK_S, self._chunk_tokens)
@@ -93,7 +93,7 @@ class ChunkScheduler:
         self._long_chunk_tokens = 0 if turn is None or turn.chunk is None else len(turn.chunk.token_ids)
         if turn is None:
             return short
-        self.runs = sorted(self.runs, key=lambda run: (run.request.client == turn.request.client, run is turn))
+        self.runs = sorted(self.runs, key=lambda run: (run.request.turn == turn.request.turn, run is turn))
         return [run for run in runs if run is turn or run in short]
 
     def took(self, seconds: float) -> None:
@@ -112,7 +112,7 @@ class ChunkScheduler:
         return ended
 
     def _has_to_wait(self, run: Run, short: list[Run]) -> bool:
-        return self._owed_s > 0 and any(other.request.client != run.request.client for other in short)
+        return self._owed_s > 0 and any(other.request.turn != run.request.turn for other in short)
 
 
 def _is_long(run: Run) -> bool:

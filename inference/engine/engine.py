@@ -97,13 +97,13 @@ class Engine(AnyEngine):
     def begin(self, request: Request) -> None:
         """Lend the request a workspace and match its prompt with resident tokens; it has ended if it needs no forward.
 
-        Requests of one client share its turns.
+        Requests of one user share its turns.
         """
         at_work = len(self._chunks.runs)
         assert at_work < self.capacity, f"{at_work} requests are at work, which is the engine's capacity"
-        self._chunks.note_client(request.client, self._clock())
+        self._chunks.note_user(request.turn, self._clock())
         request.start()
-        run = Run(request, complete(request, self._tools, partial(self._chunk_tokens, request.client)))
+        run = Run(request, complete(request, self._tools, partial(self._chunk_tokens, request.turn)))
         if not request.has_ended:
             self._chunks.runs.append(run)
         self._check_device(request)
@@ -183,8 +183,8 @@ class Engine(AnyEngine):
         finally:
             self._store.close()
 
-    def _chunk_tokens(self, client: str) -> int:
-        return self._chunks.chunk_tokens(client, self._clock())
+    def _chunk_tokens(self, user: str) -> int:
+        return self._chunks.chunk_tokens(user, self._clock())
 
     def _check_device(self, request: Request) -> None:
         error = request.outcome

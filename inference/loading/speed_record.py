@@ -6,11 +6,12 @@ import hashlib
 import logging
 import platform
 from collections import deque
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from statistics import median
+from statistics import quantiles
 
 import msgspec
 
@@ -46,7 +47,7 @@ class Speed:
 
 
 class SpeedRecord:
-    """The speed of one model with one quantization on one device of this machine: medians over its last answers."""
+    """The speed of one model with one quantization on one device of this machine: the fast ones of its last answers."""
 
     def __init__(self, folder: Path, options: EngineOptions) -> None:
         # The folder of a model of ours differs between its editions; a home folder may be shared between machines.
@@ -64,7 +65,7 @@ class SpeedRecord:
         """By the last answers; until there are enough, as it was kept, or None."""
         if min(len(self._prompts), len(self._tokens)) < _ENOUGH_ANSWERS:
             return self._kept
-        return Speed(median(self._prompts), median(self._tokens))
+        return Speed(_fast(self._prompts), _fast(self._tokens))
 
     def note(self, usage: Usage) -> None:
         """Take the times of an answer; a few tokens tell too little."""
@@ -91,6 +92,11 @@ class SpeedRecord:
         with suppress(OSError, msgspec.DecodeError):
             return msgspec.json.decode(self._path.read_bytes(), type=Speed)
         return None
+
+
+def _fast(times: Sequence[float]) -> float:
+    """Their lower quartile: slower answers have waited for other requests or programs."""
+    return quantiles(times, n=4)[0]
 
 
 def is_fast(speed: Speed) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+import threading
 import time
 from concurrent.futures import Future
 from contextlib import aclosing
@@ -51,19 +52,31 @@ class RemoteRun:
     generated: int = 0  # how many were
     is_prefilled: bool = False
     has_ended: bool = False  # the server sent its whole answer
+    _is_dropped: bool = False
+    _reporting: threading.Lock = field(default_factory=threading.Lock)
 
     def __post_init__(self) -> None:
         self.cost = self.request.cost
 
-    @property
-    def is_current(self) -> bool:
-        """Whether the request has not begun anew meanwhile, after it gave way."""
-        return self.cost is self.request.cost
+    def drop(self) -> None:
+        """End it, on the model thread; nothing is reported from now on, since the request may begin anew."""
+        with self._reporting:
+            self._is_dropped = True
+        assert self.future is not None
+        self.future.cancel()
+
+    def report_text(self, text: str) -> None:
+        """Report the text so far, on the thread of the event loop."""
+        with self._reporting:
+            if not self._is_dropped:
+                self.request.report_text(text)
 
     def note(self, piece: Piece) -> None:
         """Take over what a piece of the answer reports."""
-        if piece.prefilled is not None and self.is_current:
-            self.request.report_prefill(piece.prefilled[0])
+        if piece.prefilled is not None:
+            with self._reporting:
+                if not self._is_dropped:
+                    self.request.report_prefill(piece.prefilled[0])
         if piece.cached_tokens is not None:
             self.cached_tokens = piece.cached_tokens
         for token in piece.tokens:
@@ -230,8 +243,8 @@ class RemoteCompleter:
                 if text.since is None and (piece.tokens or piece.end):
                     text.since = time.perf_counter()
                 ended = ended or text.take(piece, self.tokenizer) or self._limited(text)
-                if ended is None and run is not None and run.request.grows and run.is_current:
-                    run.request.report_text(text.text[: text.stops.settled(text.text)])
+                if ended is None and run is not None and run.request.grows:
+                    run.report_text(text.text[: text.stops.settled(text.text)])
                 server_ends = server_ends or piece.end is not None or text.count - known >= query.max_tokens
                 if ended is not None and not server_ends:
                     break  # otherwise the rest is the end of the stream, and the connection stays open

@@ -183,7 +183,7 @@ class RemoteEngine(AnyEngine):
             done, self._done = self._done, []
         ended = []
         for run, future in done:
-            if not run.request.has_ended:  # else it was cancelled meanwhile
+            if run in self._at_work:  # else it was dropped meanwhile, and perhaps begun anew
                 error = future.exception()
                 ended.append(self._end(run, future.result() if error is None else _as_error(error)))
         lost = tuple(self._at_work) if self._replaced else ()
@@ -265,8 +265,7 @@ class RemoteEngine(AnyEngine):
             self._changed.notify()
 
     def _drop(self, run: RemoteRun, outcome: Completion | Exception) -> Request:
-        assert run.future is not None
-        run.future.cancel()
+        run.drop()
         return self._end(run, outcome)
 
     def _end(self, run: RemoteRun, outcome: Completion | Exception) -> Request:

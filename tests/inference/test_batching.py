@@ -116,6 +116,16 @@ def test_turns_pass_from_client_to_client(engine: Engine, watched: WatchedModel)
     finish(engine, *flood)
 
 
+def test_a_user_with_several_connections_has_one_users_turns(engine: Engine, watched: WatchedModel) -> None:
+    flood = [begin(engine, ask(session, cut=900), client=f"ws-{session}", user="many") for session in "ab"]
+    engine.step()
+    other = begin(engine, ask("c", cut=900, max_tokens=1), client="ws-c", user="one")
+    forwards = len(watched.forwards)
+    (answer,) = finish(engine, other)
+    assert len(watched.forwards) - forwards <= 2 * answer.usage.forwards
+    finish(engine, *flood)
+
+
 def test_long_prompts_of_others_at_most_double_what_a_keystroke_takes(options: EngineOptions) -> None:
     """With a clock that counts tokens; what was under way when the key came is not counted."""
     engine = load_engine(options)

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from midfill import commands
 from midfill.__main__ import main
 from midfill.commands import app
-from protocol.errors import BadSettings
+from protocol.errors import BadInput, BadSettings
 from protocol.settings import CORE_SETTINGS, option_name
 
 
@@ -70,7 +70,10 @@ def test_another_distribution_adds_a_command(tmp_path: Path, monkeypatch: pytest
     assert CliRunner().invoke(app, ["further", "21", "--twice"]).stdout == "42\n"
     assert CliRunner().invoke(app, ["further", "many"]).exit_code == 2
     assert "Run the inference core" in CliRunner().invoke(app, ["core", "--help"]).stdout  # midfill's own comes first
-    assert isinstance(CliRunner().invoke(app, ["broken"]).exception, ModuleNotFoundError)  # and others work
+    refusal = CliRunner().invoke(app, ["broken"]).exception  # and others work
+    assert isinstance(refusal, BadInput)
+    assert "no_such_module" in str(refusal)
+    assert "cannot be loaded" in CliRunner().invoke(app, ["--help"]).stdout
     assert CliRunner().invoke(app, ["no-such-command"]).exit_code == 2
 
 

@@ -16,6 +16,7 @@ from inference.loading.options import EngineOptions
 from inference.remote.connecting import connect
 from inference.remote.engine import UNREPORTED, RemoteEngine
 from inference.remote.openai import CONSTRAINTS
+from inference.remote.server import Piece
 from inference.text.prompts import tokenize_prompt
 from protocol.errors import BadInput, Busy, Cancelled, EngineUnavailable
 from protocol.messages import ANONYMOUS, Alternative, Completion, CompletionRequest, Prompt, Sampling, StopRule, heat
@@ -223,6 +224,28 @@ def test_a_cancelled_request_counts_what_it_has_cost(engine: RemoteEngine, serve
     usage = run.completion().usage
     assert usage.generated_tokens == 3
     assert usage.recomputed_tokens >= usage.prompt_tokens > 0
+
+
+def test_a_request_that_gave_way_begins_anew_whatever_its_first_run_still_says(
+    engine: RemoteEngine, server: FakeServer
+) -> None:
+    server.hold_after = 1
+    reported: list[str] = []
+    request = begin(engine, ask(), changed=lambda each: reported.append(each.text), grows=True)
+    assert server.streaming.acquire(timeout=PATIENCE_S)
+    (first,) = engine._at_work
+    request.gives_way = True
+    assert engine.drop_unwanted() == [request]
+    request.gives_way, request.outcome = False, None
+    before = len(reported)
+    first.report_text("stale")
+    first.note(Piece("", (), prefilled=(7, 9)))
+    assert (len(reported), request.prefilled) == (before, 0)
+    server.hold_after = None
+    engine.begin(request)  # before the engine has seen that the first run's future was cancelled
+    while not request.has_ended:
+        engine.step()
+    assert request.completion().text == "alpha beta"
 
 
 def test_waking_ends_a_step_without_an_answer(engine: RemoteEngine, server: FakeServer) -> None:
