@@ -23,7 +23,7 @@ import platformdirs
 from filelock import FileLock, Timeout
 
 from protocol.errors import BadInput
-from protocol.settings import BUNDLED_MODEL, CORE_SETTINGS, LOCAL_ENGINE, OWN_MODELS, SETTINGS, Settings
+from protocol.settings import BUNDLED_MODEL, CORE_SETTINGS, LOCAL_ENGINE, OWN_MODELS, SETTINGS, Settings, local_path
 
 SettingValue = str | int | bool  # cores of other versions publish bool
 
@@ -161,15 +161,6 @@ def resolve_engine(engine: str) -> str:
     kind, _, place = engine.partition("=")
     path = local_path(place) if "://" not in place else None
     return engine if path is None or not path.is_file() else f"{kind}={path}"
-
-
-def local_path(name: str) -> Path | None:
-    """The file or folder that a user names; None if it is not there, or if the name can be no path."""
-    try:
-        path = Path(name).expanduser()
-        return path.resolve() if name and path.exists() else None
-    except (OSError, RuntimeError, ValueError):  # too long, another user's home, a NUL
-        return None
 
 
 def core_name(model: str, engine: str = LOCAL_ENGINE) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import KW_ONLY, dataclass, field, fields
+from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 from protocol.messages import MAX_ALTERNATIVES
@@ -317,3 +318,12 @@ REMOVED_SETTINGS = {
 
 CORE_SETTINGS = tuple(field.name for field in fields(CoreSettings) if not SETTINGS[field.name].secret)
 """The core's settings that command lines and address files may show."""
+
+
+def local_path(name: str) -> Path | None:
+    """The file or folder that a user names; None if it is not there, or if the name can be no path."""
+    try:
+        path = Path(name).expanduser()
+        return path.resolve() if name and path.exists() else None
+    except (OSError, RuntimeError, ValueError):  # too long, another user's home, a NUL
+        return None

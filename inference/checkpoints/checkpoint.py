@@ -18,8 +18,7 @@ from inference.checkpoints.weights import WeightsFile, find_weights, update_iden
 from inference.text.fim import AUTO
 from inference.text.tokenization import TextTokenizer, read_tokenizer
 from protocol.errors import BadModel
-from protocol.rendezvous import local_path
-from protocol.settings import BUNDLED_MODEL, TINY_MODEL
+from protocol.settings import BUNDLED_MODEL, TINY_MODEL, local_path
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,6 @@ from protocol.rendezvous import (
     has_key_of,
     hold,
     is_held,
-    local_path,
     read_address,
     read_or_make_token,
     resolve_engine,
@@ -37,7 +36,7 @@ from protocol.rendezvous import (
     runtime_folder,
     write_address,
 )
-from protocol.settings import CORE_SETTINGS, Settings, json_name, option_name
+from protocol.settings import CORE_SETTINGS, Settings, json_name, local_path, option_name
 
 
 def test_every_setting_that_changes_what_a_core_computes_or_keeps_counts() -> None:

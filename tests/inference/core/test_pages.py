@@ -99,7 +99,7 @@ def test_a_listener_sees_what_is_resident_and_what_each_request_computes(core: S
     complete(core, "def names(folder):\n    names = []\n    for name in ")
     with asking(core, "GET", "/dashboard/events", bearer(key)) as response:
         event = Events(response)
-        assert (event()["event"], core.clients.present) == ("status", 0)
+        assert (event()["event"], core.clients.count) == ("status", 0)
         snapshot = event()
         assert snapshot["answered"] is None
         (resident,) = [one for one in snapshot["residents"] if one["session"] == "c1/file:///a/b.py"]
