@@ -10,6 +10,7 @@ import os
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -113,15 +114,23 @@ def core_command(settings: Settings, context: typer.Context, arguments: CoreOpti
     # Clients start cores that give way; two of them agree by the core's lock.
     with ExitStack() as place:
         if not arguments.replaceable:
-            place.enter_context(_place_of(options.engine.model, options.engine.engine))
+            check = partial(_check_address, arguments.host, arguments.port)
+            place.enter_context(_place_of(options.engine.model, options.engine.engine, check))
         run(options, on_published=place.close)
 
 
-def _place_of(model: str, engine: str) -> AbstractContextManager[None]:
+def _check_address(host: str, port: int) -> None:
+    """Raise PortInUse or BadInput if the core could not listen there."""
+    from inference.core.process import bind
+
+    bind(host, port).close()
+
+
+def _place_of(model: str, engine: str, check: Callable[[], None]) -> AbstractContextManager[None]:
     from lsp_server.core_client.processes import place_of
 
     file = address_file(runtime_folder(), core_name(model, engine))
-    return place_of(file, lambda told: typer.echo(f"midfill: {told}", err=True))
+    return place_of(file, lambda told: typer.echo(f"midfill: {told}", err=True), check)
 
 
 _Model = Annotated[str | None, typer.Option("--model", help="Only the core of this model.", show_default=False)]

@@ -64,8 +64,6 @@ class SplitWorkspace:
 class GenericModel:
     """Implements `Model` for architectures that our decoder does not support; slower than the decoder."""
 
-    alignment = 1
-
     def __init__(self, model: PreTrainedModel, context_tokens: int, where: str) -> None:
         """BadModel, naming `where`, if a token's KV does not have the same shape in every layer."""
         self._model = model

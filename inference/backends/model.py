@@ -92,11 +92,6 @@ class Model(Protocol):
         ...
 
     @property
-    def alignment(self) -> int:
-        """Chunks begin at multiples of this many tokens; the reused part of a prompt is cut to one."""
-        ...
-
-    @property
     def weights_bytes(self) -> int:
         """Bytes of the weights in memory."""
         ...
@@ -120,7 +115,6 @@ class DryModel:
     logits, a choice among many tokens stays the choice among fewer.
     """
 
-    alignment = 1
     weights_bytes = 0
 
     def __init__(self, new_workspace: Callable[[], Workspace], context_tokens: int, end_token: int) -> None:

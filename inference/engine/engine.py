@@ -69,7 +69,6 @@ class Engine(AnyEngine):
             model.new_workspace,
             store,
             model.context_tokens,
-            model.alignment,
             separate_users=config.separate_users,
         )
         self._histories = DraftHistories()

@@ -30,11 +30,8 @@ class Slot:
     `token_ids` never contains a token without KV: call `extend` only after the forward that wrote it.
     """
 
-    def __init__(
-        self, workspace: Workspace, store: PagedStore, alignment: int = 1, *, separate_users: bool = False
-    ) -> None:
+    def __init__(self, workspace: Workspace, store: PagedStore, *, separate_users: bool = False) -> None:
         """`separate_users` lets a user's request reuse nothing that others' requests have computed."""
-        self._alignment = alignment  # reused lengths are cut to a multiple of it, and chunks begin at one
         self._separates_users = separate_users
         self.workspace = workspace
         self.store = store
@@ -46,7 +43,7 @@ class Slot:
         self._is_pinned = False
 
     def prepare(self, wanted: TokenIds, session: str) -> int:
-        """Bring the longest resident prefix of `wanted` into the workspace; its length, cut to the alignment.
+        """Bring the longest resident prefix of `wanted` into the workspace; its length.
 
         Crops the workspace if it holds the longest match; otherwise saves its prompt and loads the store's match. Looks
         in the store only if at least WORTH_A_LOOK tokens are missing.
@@ -58,7 +55,6 @@ class Slot:
             self.crop(length, will_change=session != self.session)
         else:
             length = self._load(wanted, length, session)
-        length -= length % self._alignment
         self.token_ids = wanted[:length]
         self._saveable = length
         self._saved = min(self._saved, length)
@@ -72,9 +68,7 @@ class Slot:
 
     def chunk(self, token_ids: TokenIds, wanted: int = 0, allowed: AllowedIds | None = None) -> Chunk:
         """The chunk that appends `token_ids` to the resident tokens."""
-        length = len(self.token_ids)
-        start = length - length % self._alignment
-        return Chunk(self.token_ids[start:] + token_ids, start, self.workspace, wanted, allowed)
+        return Chunk(token_ids, len(self.token_ids), self.workspace, wanted, allowed)
 
     def extend(self, token_ids: TokenIds, is_prompt: bool) -> None:
         """Append tokens whose KV has been written; only a prompt's tokens are saved later."""
@@ -171,7 +165,6 @@ class Slots:
         new_workspace: Callable[[], Workspace],
         store: PagedStore,
         context_tokens: int,
-        alignment: int = 1,
         *,
         separate_users: bool = False,
     ) -> None:
@@ -181,7 +174,6 @@ class Slots:
         self._kept = kept
         self._store = store
         self._new_workspace = new_workspace
-        self._alignment = alignment
         self._separates_users = separate_users
         self._context_tokens = context_tokens
         self._idle = [self._new()]  # the least recently used first
@@ -283,7 +275,7 @@ class Slots:
         return slot
 
     def _new(self) -> Slot:
-        return Slot(self._new_workspace(), self._store, self._alignment, separate_users=self._separates_users)
+        return Slot(self._new_workspace(), self._store, separate_users=self._separates_users)
 
     def _share(self, session: str, token_ids: TokenIds, slot: Slot) -> None:
         """Save the other prompts that share more leading tokens with `token_ids` than the slot's does.

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import socket
 import subprocess
 import sys
 import time
@@ -111,6 +112,11 @@ def test_the_core_that_is_started_for_one_answer_gives_the_next_and_makes_place_
     assert started is not None
     assert started.replaceable
     former = psutil.Process(started.pid)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        on_it = [sys.executable, "-m", "midfill", "core", "--port", str(taken.getsockname()[1])]
+        refused = subprocess.run(on_it, capture_output=True, text=True, check=False)
+    assert "Choose another port" in refused.stderr
+    assert former.is_running()
     by_hand = [sys.executable, "-m", "midfill", "core", "--port", "0"]
     with subprocess.Popen(by_hand, stderr=subprocess.PIPE, text=True) as core:
         try:

@@ -31,8 +31,6 @@ class KernelModel:
     level "portable", they are equal only within rounding.
     """
 
-    alignment = 1
-
     def __init__(
         self, kernel: KernelDecoder, context_tokens: int, kv_dtype: torch.dtype, for_long_chunks: Decoder | None = None
     ) -> None:

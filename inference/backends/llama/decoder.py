@@ -131,10 +131,6 @@ class Decoder:
         self._cosines, self._sines = rotation_tables(architecture, config, context_tokens, dtype, self.device)
 
     @property
-    def alignment(self) -> int:
-        return 1
-
-    @property
     def weights_bytes(self) -> int:
         return self._weights.nbytes
 

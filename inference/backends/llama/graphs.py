@@ -46,8 +46,6 @@ class GraphedDecoder:
     Padding writes KV behind the chunk, which is overwritten before any token attends to it.
     """
 
-    alignment = 1
-
     def __init__(self, decoder: Decoder, *, split_attention: bool = False) -> None:
         """`split_attention`: whether graphs use it; if Triton or the shape of the heads forbids it, they do not."""
         self.plain = decoder

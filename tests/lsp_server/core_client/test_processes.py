@@ -248,7 +248,7 @@ def test_a_core_by_hand_stays_and_no_client_starts_one_meanwhile(tmp_path: Path,
     # One that is killed leaves its address.
     write_address(file, CoreAddress("ws://127.0.0.1:9/ws", os.getpid(), "m", replaceable=not running))
     with hold(file) if running else hold(address_file(tmp_path, "another")):
-        with place_of(file, told.append), pytest.raises(filelock.Timeout):
+        with place_of(file, told.append, lambda: None), pytest.raises(filelock.Timeout):
             starting_lock(file).acquire(blocking=False)
         with starting_lock(file).acquire(blocking=False):
             assert told == []
