@@ -190,6 +190,7 @@ class PageSession:
     def __init__(self, settings: Settings, send: Callable[[ToPage], None]) -> None:
         self._send = send
         self._link = CoreLink(self._core_changed)
+        settings = replace(settings, prepare_ahead="always")  # who opens the page is about to type there
         self._editing = EditingSession(self._link, settings, secrets.token_hex(4), self._tell_cost, self._tell_reason)
         self._tasks: set[asyncio.Task[None]] = set()
         self._began = time.time()
