@@ -1,4 +1,4 @@
-"""Requests at work in the engine: the pending chunk, the cost so far, and finally the answer."""
+"""The request: one mutable value on its way from a client through queue and engine to its answer, and its cost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The writer of texts: draws or chooses tokens, verifies drafts of them, and ends a text at a stop or a limit."""
+"""The writer of texts: prefills the prompt, chooses or draws tokens, verifies drafts, and ends a text at a stop."""
 
 from __future__ import annotations
 
