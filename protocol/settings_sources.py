@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import json
+import logging
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -30,7 +31,10 @@ from protocol.settings import (
 # Variables of the same prefix that are no settings: the folders of `protocol.rendezvous`, the kernel's level
 # (`inference.backends.cpu`), and the tests' folder of large files.
 _OTHER_VARIABLES = frozenset({"MIDFILL_RUNTIME_DIR", "MIDFILL_CACHE_DIR", "MIDFILL_KERNEL_LEVEL", "MIDFILL_SHARED"})
+# A variable that is less like every setting is another program's: Kubernetes sets MIDFILL_PORT for a Service `midfill`.
+_MISSPELT = 0.7  # by difflib's measure
 
+log = logging.getLogger(__name__)
 
 # White space within an item is a list that was not separated, unless the item is a path.
 _NAME_OR_PATH = re.compile(r"[^\s,]+|(?=[^,]*[/\\])[^\s,][^,]*[^\s,]")
@@ -47,13 +51,17 @@ def with_environment(base: Settings, environment: Mapping[str, str]) -> Settings
 def read_environment(base: Settings, environment: Mapping[str, str]) -> tuple[Settings, tuple[BadSettings, ...]]:
     """`base` overridden by the valid `MIDFILL_*` variables, and the errors of the others.
 
-    Commas separate the items of lists. An empty variable counts as not set.
+    Commas separate the items of lists. An empty variable counts as not set. One that is no setting and resembles none
+    is ignored, with a warning.
     """
     refused = []
     for variable, text in environment.items():
         if not variable.startswith(ENVIRONMENT_PREFIX) or variable in _OTHER_VARIABLES or not text:
             continue
         name = variable.removeprefix(ENVIRONMENT_PREFIX).lower()
+        if not difflib.get_close_matches(name, (*SETTINGS, *REMOVED_SETTINGS), n=1, cutoff=_MISSPELT):
+            log.warning("%s is not a setting of midfill, and ignored", variable)
+            continue
         try:
             base = _overlay(base, {name: text}, _from_text, variable_name)
         except BadSettings as error:

@@ -155,6 +155,14 @@ def test_every_bad_variable_is_told_and_the_good_ones_are_taken() -> None:
     assert all(len(str(error)) < 200 for error in refused)
 
 
+def test_a_variable_that_resembles_no_setting_is_ignored_with_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    variables = ("MIDFILL_PORT", "MIDFILL_PORT_443_TCP", "MIDFILL_CORE_SERVICE_PORT", "MIDFILL_HOST")
+    assert read_environment(DEFAULTS, dict.fromkeys(variables, "tcp://10.0.0.1:443")) == (DEFAULTS, ())
+    assert [record.args for record in caplog.records] == [(variable,) for variable in variables]
+    for variable in ("MIDFILL_MODLE", "MIDFILL_STORE", "MIDFILL_SLOT", "MIDFILL_EXACT"):
+        assert variable in str(read_environment(DEFAULTS, {variable: "1"})[1])
+
+
 def test_a_variable_that_is_set_to_nothing_counts_as_not_set() -> None:
     assert with_environment(DEFAULTS, {"MIDFILL_MAX_TOKENS": "", "MIDFILL_MODEL": ""}) == DEFAULTS
 
