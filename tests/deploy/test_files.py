@@ -1,35 +1,30 @@
-"""The files in deploy/ are true: they parse, every option of the core exists, and so does every metric."""
+"""The files in deploy/ are true: what they name exists, and the names agree."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from typer.testing import CliRunner
 
 from inference.core.metrics import Metrics
 from inference.remote.server import read_engine_address
-from midfill.commands import app
-from protocol.settings import SETTINGS, Settings, variable_name
+from protocol.settings import Settings
+from tests.deploy.starts import (
+    COMPOSE,
+    CORES,
+    DEPLOY,
+    KUBERNETES,
+    KUSTOMIZATION,
+    Start,
+    of_compose,
+    of_kubernetes,
+)
 
-ROOT = Path(__file__).parents[1]
-DEPLOY = ROOT / "deploy"
-OPTION = re.compile(r"--[a-z][a-z-]*")
-HELP = CliRunner().invoke(app, ["core", "--help"], env={"COLUMNS": "200"}).output
-KUBERNETES = {
-    f"{found['kind']} {found['metadata']['name']}": found
-    for name in ("core", "router", "vllm")
-    for found in yaml.safe_load_all((DEPLOY / "kubernetes" / f"{name}.yaml").read_text(encoding="utf-8"))
-}
-COMPOSE = yaml.safe_load((DEPLOY / "compose.yaml").read_text(encoding="utf-8"))
 ROUTER = (DEPLOY / "kubernetes" / "haproxy.cfg").read_text(encoding="utf-8")
 BOARD = json.loads((DEPLOY / "grafana.json").read_text(encoding="utf-8"))
-CONTAINERFILE = (DEPLOY / "Containerfile").read_text(encoding="utf-8")
 
 
 def pod(kind: str, name: str) -> dict[str, Any]:
@@ -40,26 +35,6 @@ def pod(kind: str, name: str) -> dict[str, Any]:
 def container(kind: str, name: str) -> dict[str, Any]:
     found: dict[str, Any] = pod(kind, name)["containers"][0]
     return found
-
-
-def commands() -> dict[str, list[str]]:
-    """The core's command line in each file."""
-    default = re.search(r"^CMD (.*)$", CONTAINERFILE, re.MULTILINE)
-    assert default is not None
-    return {
-        "Containerfile": json.loads(default[1]),
-        "compose": COMPOSE["services"]["core"]["command"],
-        "kubernetes": container("Deployment", "core")["args"],
-    }
-
-
-@pytest.mark.parametrize("file", commands())
-def test_every_option_of_the_core_exists(file: str) -> None:
-    command = commands()[file]
-    assert command[0] == "core"
-    options = {found[0] for item in command if (found := OPTION.match(item))}
-    assert options
-    assert options <= set(OPTION.findall(HELP))
 
 
 def test_every_metric_of_the_dashboard_is_exported() -> None:
@@ -80,15 +55,24 @@ def test_panels_have_places_and_names_of_their_own() -> None:
     assert {variable["name"] for variable in BOARD["templating"]["list"]} == {"datasource"}
 
 
-@pytest.mark.parametrize("file", ["compose", "kubernetes"])
-def test_the_engine_is_the_router(file: str) -> None:
-    (engine,) = [item.removeprefix("--engine=") for item in commands()[file] if item.startswith("--engine=")]
+@pytest.mark.parametrize("start", [of_compose(COMPOSE, "core", ""), of_kubernetes("")])
+def test_the_engine_is_the_router(start: Start) -> None:
+    (engine,) = [item.removeprefix("--engine=") for item in start.arguments if item.startswith("--engine=")]
     address = read_engine_address(engine)
     assert address is not None
     assert address.url == "http://router:8000"
     assert "bind :8000\n" in ROUTER
     assert "router" in COMPOSE["services"]
     assert KUBERNETES["Service router"]["spec"]["ports"][0]["port"] == 8000
+
+
+def test_the_proxy_names_every_core() -> None:
+    text = (DEPLOY / "cores.cfg").read_text(encoding="utf-8")
+    cores = re.findall(r"server (core-\d+) \1:8765$", text, re.MULTILINE)
+    assert [name for name in CORES["services"] if name != "proxy"] == cores
+    for own in ("MIDFILL_RUNTIME_DIR", "MIDFILL_CACHE_DIR"):
+        assert len({of_compose(CORES, name, "").variables[own] for name in cores}) == len(cores)
+    assert CORES["services"]["proxy"]["volumes"][0].startswith("./cores.cfg:")
 
 
 def test_the_router_names_every_server_and_the_header_of_sessions() -> None:
@@ -112,9 +96,8 @@ def test_the_routers_configuration_is_the_same_in_each_file() -> None:
 
 
 def test_what_manifests_refer_to_is_there() -> None:
-    kustomization = yaml.safe_load((DEPLOY / "kubernetes" / "kustomization.yaml").read_text(encoding="utf-8"))
-    assert all((DEPLOY / "kubernetes" / name).is_file() for name in kustomization["resources"])
-    router, generated = kustomization["configMapGenerator"]
+    assert all((DEPLOY / "kubernetes" / name).is_file() for name in KUSTOMIZATION["resources"])
+    router, generated = KUSTOMIZATION["configMapGenerator"]
     assert all((DEPLOY / "kubernetes" / name).is_file() for name in router["files"])
     assert {"name": "config", "configMap": {"name": router["name"]}} in pod("Deployment", "router")["volumes"]
     keys = {literal.partition("=")[0] for literal in generated["literals"]}
@@ -130,20 +113,3 @@ def test_what_manifests_refer_to_is_there() -> None:
         assert {config["source"] for config in service.get("configs", ())} <= COMPOSE["configs"].keys()
     for config in COMPOSE["configs"].values():
         assert yaml.safe_load(config["content"])
-
-
-def variables() -> Iterator[str]:
-    yield from COMPOSE["services"]["core"]["environment"]
-    yield from (variable["name"] for variable in container("Deployment", "core")["env"])
-
-
-def test_midfills_variables_are_settings() -> None:
-    known = {variable_name(name) for name in SETTINGS} | {"MIDFILL_HOST"}  # used in an argument alone
-    assert {name for name in variables() if name.startswith("MIDFILL_")} <= known
-
-
-def test_the_image_is_built_from_what_is_there() -> None:
-    copied = [line.split()[1:-1] for line in CONTAINERFILE.splitlines() if line.startswith("COPY") and "--" not in line]
-    assert {name for names in copied for name in names if not (ROOT / name).exists()} == set()
-    packages = {path.parent.name for path in ROOT.glob("*/__init__.py")} - {"tests"}
-    assert packages <= {name for names in copied for name in names}
