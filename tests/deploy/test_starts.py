@@ -2,27 +2,18 @@
 
 from __future__ import annotations
 
-import http.client
-import json
 import os
 import re
 import shlex
 import shutil
-import socket
-import ssl
 import subprocess
 import sys
-import tempfile
-import time
 import venv
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
-from dataclasses import dataclass
 from importlib.metadata import Distribution, distributions, version
 from pathlib import Path
 
 import pytest
-import trustme
 from typer.testing import CliRunner
 
 from bench.llama_server import free_port
@@ -32,14 +23,13 @@ from midfill.commands import app
 from protocol.rendezvous import read_or_make_token
 from protocol.settings import Settings
 from protocol.settings_sources import read_environment
+from tests.deploy.running import PATIENCE_S, issue, running
 from tests.deploy.starts import (
     COMPOSE,
     CONTAINERFILE,
     CORES,
-    HOST,
     KEY,
     ROOT,
-    Start,
     of_compose,
     of_kubernetes,
     of_the_image,
@@ -53,7 +43,6 @@ pytestmark = [
     ),
 ]
 TINY = str(BUNDLED_FOLDERS["tiny"])
-PATIENCE_S = 100.0
 _HEAD_BYTES = 2**23
 
 
@@ -118,62 +107,6 @@ def _link(distribution: Distribution, packages: Path) -> None:
             (packages / name).symlink_to(distribution.locate_file(name))
 
 
-@dataclass(frozen=True)
-class Core:
-    """A core that a file in deploy/ has started, at a port of this machine."""
-
-    process: subprocess.Popen[bytes]
-    port: int
-    host: str  # how its users address it
-    authority: ssl.SSLContext | None  # None without TLS
-
-    def listens(self) -> bool:
-        """Whether it does by now."""
-        with socket.socket() as probe:
-            return probe.connect_ex(("127.0.0.1", self.port)) == 0
-
-    def ask(self, path: str, body: object = None, token: str = "") -> tuple[int, str]:
-        """The status and the text of the answer."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE_S)
-        if self.authority is not None:
-            connection = http.client.HTTPSConnection("127.0.0.1", self.port, timeout=PATIENCE_S, context=self.authority)
-        headers = {"Host": self.host} | ({"Authorization": f"Bearer {token}"} if token else {})
-        with closing(connection):
-            connection.request("GET" if body is None else "POST", path, body and json.dumps(body), headers)
-            response = connection.getresponse()
-            return response.status, response.read().decode()
-
-
-def issue(folder: Path, certificate: str, key: str) -> ssl.SSLContext:
-    """Put a certificate and its key into the folder; who trusts them."""
-    authority, context = trustme.CA(), ssl.create_default_context()
-    issued = authority.issue_cert("127.0.0.1", "localhost", HOST)
-    (folder / certificate).write_bytes(b"".join(blob.bytes() for blob in issued.cert_chain_pems))
-    (folder / key).write_bytes(issued.private_key_pem.bytes())
-    authority.configure_trust(context)
-    return context
-
-
-@contextmanager
-def running(midfill: Path, start: Start, port: int, authority: ssl.SSLContext | None) -> Iterator[Core]:
-    """The started core, from its first answer on; in the end it gets SIGTERM."""
-    host = HOST if any(HOST in argument for argument in start.arguments) else "localhost"
-    environment = start.variables | {"PATH": os.environ["PATH"]}
-    with (
-        tempfile.TemporaryFile("w+") as log,
-        subprocess.Popen([midfill, *start.arguments], env=environment, stderr=log) as process,
-    ):
-        core = Core(process, port, host, authority)
-        try:
-            while not core.listens():
-                log.seek(0)
-                assert process.poll() is None, log.read()
-                time.sleep(0.1)
-            yield core
-        finally:
-            process.terminate()
-
-
 @pytest.fixture(scope="module")
 def engine() -> Iterator[str]:
     """The address of a server with the interface of vLLM, where the router would be."""
@@ -208,7 +141,7 @@ def test_the_core_starts_answers_and_ends(
     for users in [argument.removeprefix("--users=") for argument in start.arguments if argument.startswith("--users=")]:
         token = CliRunner().invoke(app, ["token", "add", "ada", "--users", users]).stdout.split()[-1]
     authority = issue(here["/tls"], certificate, key) if certificate else None
-    with running(midfill, start, port, authority) as core:
+    with running([str(midfill)], start, port, authority) as core:
         assert core.ask("/health")[0] == 200
         assert core.ask("/v1/models", token="wrong")[0] == 401
         own = token or read_or_make_token(Path(start.variables["MIDFILL_RUNTIME_DIR"]))

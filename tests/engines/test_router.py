@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -22,6 +21,7 @@ from protocol.errors import MidfillError
 from protocol.messages import StopRule
 from tests.inference.remote.fake_servers import PATIENCE_S, FakeServer, openai_server, serving, until
 from tests.inference.remote.test_engine import ask
+from tests.inference.requests import begin
 
 pytestmark = pytest.mark.engines
 
@@ -161,10 +161,9 @@ def test_a_cancelled_request_is_closed_at_the_server_with_the_next_token(
 ) -> None:
     for state in cluster.states:
         state.script = "word " * 400
-    cancelled = threading.Event()
-    run = engine.begin(ask(max_tokens=300, stop=StopRule(indent=0)), cancelled.is_set)
-    until(lambda: run.progress.generated > 1)
-    cancelled.set()
+    run = begin(engine, ask(max_tokens=300, stop=StopRule(indent=0)))
+    until(lambda: engine._at_work[0].generated > 1)
+    run.cancelled = True
     engine.wake()
     engine.step()
     until(lambda: any(state.disconnects.acquire(blocking=False) for state in cluster.states))
