@@ -10,7 +10,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Protocol
 
-from inference.checkpoints.architecture import ModelShape, read_shape
+from inference.checkpoints.architecture import ModelShape
+from inference.checkpoints.generic_shape import read_shape
 from inference.checkpoints.gguf.file import GGUF_SUFFIX, find_gguf, open_gguf
 from inference.checkpoints.hub import ReportProgress, cached_snapshot, fetch_snapshot, is_hub_name
 from inference.checkpoints.other_programs import path_of

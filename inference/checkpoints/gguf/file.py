@@ -12,7 +12,8 @@ from typing import Any
 
 import gguf
 
-from inference.checkpoints.architecture import ModelShape, read_shape
+from inference.checkpoints.architecture import ModelShape
+from inference.checkpoints.generic_shape import read_shape
 from inference.checkpoints.gguf.metadata import OURS, GgufHeader, gguf_config, read_gguf_header
 from inference.checkpoints.gguf.tokenizer import marked_format, tokenizer_definition
 from inference.checkpoints.hub import is_first_part
