@@ -11,6 +11,18 @@ from protocol.errors import BadModel
 
 SUPPORTED_TYPES = ("llama", "qwen2", "qwen3", "mistral")
 QK_NORM_TYPES = ("qwen3",)
+DEFAULTS: Mapping[str, Mapping[str, int]] = {
+    "mistral": {"num_key_value_heads": 8, "sliding_window": 4096},
+    "qwen2": {"num_key_value_heads": 32},
+    "qwen3": {"num_key_value_heads": 32, "head_dim": 128},
+}
+"""What a config.json without a field means to transformers, by type, where that is no rule for all types."""
+_ROPE_NUMBERS = {
+    "default": (),
+    "linear": ("factor",),
+    "yarn": ("factor",),
+    "llama3": ("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"),
+}
 CHANGING_ROPE = ("dynamic", "longrope")
 """Types of RoPE that depend on the length of the prompt."""
 DIVIDED = "divided"
@@ -55,6 +67,7 @@ def read_architecture(config: Mapping[str, Any], where: str) -> Architecture:
         raise BadModel(
             f"{where}: models of type {model_type!r} are not supported: choose one of {', '.join(SUPPORTED_TYPES)}"
         )
+    config = {**DEFAULTS.get(str(model_type), {}), **config}
     activation = config.get("hidden_act", "silu")
     if activation != "silu":
         raise BadModel(f"{where}: the activation {activation!r} is not supported, only 'silu'")
@@ -78,6 +91,7 @@ def read_architecture(config: Mapping[str, Any], where: str) -> Architecture:
         rope_type=str(rope.get("rope_type", rope.get("type", "default"))),
     )
     _check_shape(architecture, where)
+    _check_rope(rope, architecture, where)
     return architecture
 
 
@@ -120,8 +134,20 @@ def _check_shape(architecture: Architecture, where: str) -> None:
         )
     if architecture.head_dim % 2:
         raise BadModel(f"{where}: the head dimension {architecture.head_dim} is odd, but RoPE rotates pairs")
-    if architecture.rope_type in CHANGING_ROPE:
+
+
+def _check_rope(rope: Mapping[str, Any], architecture: Architecture, where: str) -> None:
+    kind = architecture.rope_type
+    if kind in CHANGING_ROPE:
         raise BadModel(
-            f"{where}: RoPE of type {architecture.rope_type!r} depends on the length of the prompt, so "
-            "resident KV cannot be reused"
+            f"{where}: RoPE of type {kind!r} depends on the length of the prompt, so resident KV cannot be reused"
         )
+    if kind == DIVIDED and len(rope.get("divisors") or ()) == architecture.head_dim // 2:
+        return
+    if kind not in _ROPE_NUMBERS:
+        raise BadModel(f"{where}: RoPE of type {kind!r} is not supported: choose one of {', '.join(_ROPE_NUMBERS)}")
+    for key in _ROPE_NUMBERS[kind]:
+        if _number(rope, key, 0.0, where) == 0:
+            raise BadModel(f"{where}: RoPE of type {kind!r} needs {key}, which is missing")
+    if rope.get("partial_rotary_factor") not in (None, 1):
+        raise BadModel(f"{where}: partial_rotary_factor is {rope['partial_rotary_factor']!r}, and has to be 1")

@@ -18,8 +18,6 @@ from inference.checkpoints.checkpoint import (
     find_checkpoint,
     find_local_checkpoint,
     fingerprint,
-    quantization_method,
-    unread,
 )
 from inference.checkpoints.hub import ReportProgress
 from inference.engine.engine import Engine, EngineConfig
@@ -33,7 +31,7 @@ from inference.text.tokenization import TextTokenizer
 from kv_store.interface import DryWorkspace
 from kv_store.store import PagedStore
 from kv_store.tiers import MemoryStorage, Tier
-from protocol.errors import BadInput, BadModel, DeviceLost
+from protocol.errors import BadInput, DeviceLost
 
 if TYPE_CHECKING:
     import torch
@@ -61,10 +59,16 @@ def is_here(options: EngineOptions) -> bool:
     checkpoint = find_local_checkpoint(options.model)
     if checkpoint is None:
         return False
-    checkpoint.weights()
-    checkpoint.tokenizer(options.fim_format)
-    _context_tokens(options, checkpoint.architecture)
+    _examine(options, checkpoint, lambda _what, _share: None)
     return True
+
+
+def _examine(options: EngineOptions, checkpoint: Checkpoint, report: ReportProgress) -> tuple[TextTokenizer, int]:
+    """The tokenizer and the context; all that can be told without torch, so that every command refuses the same."""
+    checkpoint.weights()
+    context_tokens = _context_tokens(options, checkpoint.architecture)
+    report("reading the tokenizer", None)
+    return checkpoint.tokenizer(options.fim_format), context_tokens
 
 
 def load_engine(options: EngineOptions, progress: ReportProgress | None = None) -> Engine:
@@ -75,11 +79,7 @@ def load_engine(options: EngineOptions, progress: ReportProgress | None = None) 
     report = progress or (lambda _what, _share: None)
     report("looking for the model", None)
     checkpoint = find_checkpoint(options.model, report)
-    if method := quantization_method(checkpoint.config):
-        raise BadModel(f"{options.model}: {unread(method)}")
-    context_tokens = _context_tokens(options, checkpoint.architecture)
-    report("reading the tokenizer", None)
-    tokenizer = checkpoint.tokenizer(options.fim_format)
+    tokenizer, context_tokens = _examine(options, checkpoint, report)
     report("starting torch", None)
 
     import torch
