@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from itertools import groupby
 from pathlib import Path
@@ -176,18 +176,18 @@ def load_generic(
     device: torch.device | None,
     dtype: torch.dtype,
     max_memory: Memory | None = None,
-    rope_theta: float | None = None,
+    fields: Mapping[str, Any] | None = None,
 ) -> GenericModel:
     """The model at `path`, a folder or a GGUF file, on `device`, or on all devices if None; BadModel if it cannot run.
 
-    `max_memory` limits accelerate's use of each device, which leaves memory for others. `rope_theta` is a GGUF file's:
-    transformers overlooks that of some architectures.
+    `max_memory` limits accelerate's use of each device, which leaves memory for others. `fields` of the config are a
+    GGUF file's, of which transformers overlooks some.
     """
     disable_progress_bar()  # type: ignore[no-untyped-call]  # it draws on stderr, the log
     placement = {"device_map": "auto", "max_memory": max_memory} if device is None else {"device_map": {"": device}}
     try:
         with ExitStack() as stack:
-            files: dict[str, Any] = _gguf(stack, path, rope_theta) if path.is_file() else {"use_safetensors": True}
+            files: dict[str, Any] = _gguf(stack, path, fields or {}) if path.is_file() else {"use_safetensors": True}
             model = AutoModelForCausalLM.from_pretrained(
                 path.parent if path.is_file() else path,
                 **{"dtype": dtype, "local_files_only": True, "trust_remote_code": False, **files, **placement},
@@ -197,10 +197,11 @@ def load_generic(
     return GenericModel(model, context_tokens, str(path))
 
 
-def _gguf(stack: ExitStack, path: Path, rope_theta: float | None) -> dict[str, Any]:
+def _gguf(stack: ExitStack, path: Path, fields: Mapping[str, Any]) -> dict[str, Any]:
     """The file and its config, for from_pretrained."""
     path = stack.enter_context(known_by_suffix(path))
     config = AutoConfig.from_pretrained(path.parent, gguf_file=path.name, local_files_only=True)
-    if rope_theta is not None:
-        config.rope_parameters = {**config.rope_parameters, "rope_theta": rope_theta}
+    for name, value in fields.items():
+        if hasattr(config, name) and getattr(config, name) != value:
+            setattr(config, name, value)
     return {"gguf_file": str(path), "config": config}  # the whole path: it may lie elsewhere

@@ -77,7 +77,8 @@ def layer_kinds(config: Any, where: str, *, is_stateful: bool) -> tuple[LayerKin
 
     layers = _optional_number(config, "num_hidden_layers", where)
     if is_stateful and not getattr(config, "layer_types", None):
-        return ("state",) * layers
+        state: LayerKind = "state"
+        return (state,) * layers
     names, _ = get_layer_types_and_kwargs(config)
     for name in names:
         if name not in _KINDS:

@@ -198,8 +198,7 @@ def _load_model(
 
     checkpoint.weights()  # reports missing or damaged files in our own words
     report("reading the weights", None)
-    rope_theta = checkpoint.config.get("rope_theta")
-    return load_generic(checkpoint.path, context_tokens, None if anywhere else device, dtype, rope_theta=rope_theta)
+    return load_generic(checkpoint.path, context_tokens, None if anywhere else device, dtype, fields=checkpoint.config)
 
 
 def _numbers(options: EngineOptions, device: torch.device, dtype: torch.dtype, checkpoint: Checkpoint) -> str:

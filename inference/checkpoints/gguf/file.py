@@ -14,7 +14,8 @@ import gguf
 
 from inference.checkpoints.architecture import ModelShape
 from inference.checkpoints.generic_shape import read_shape
-from inference.checkpoints.gguf.metadata import OURS, GgufHeader, gguf_config, read_gguf_header
+from inference.checkpoints.gguf.config import OURS, gguf_config
+from inference.checkpoints.gguf.metadata import GgufHeader, read_gguf_header
 from inference.checkpoints.gguf.tokenizer import marked_format, tokenizer_definition
 from inference.checkpoints.hub import is_first_part
 from inference.checkpoints.weights import StoredTensor, WeightsFile
