@@ -17,9 +17,10 @@ from transformers.utils.logging import disable_progress_bar
 
 from inference.backends.model import Choice, Chunk
 from inference.backends.sampling import choose
+from inference.backends.self_check import check_reuse
 from inference.checkpoints.gguf.file import known_by_suffix
 from kv_store.workspace import KVShape, KVWorkspace
-from protocol.errors import BadModel
+from protocol.errors import BadModel, bad_model
 
 
 class SplitWorkspace:
@@ -148,7 +149,7 @@ def _input_device(model: PreTrainedModel) -> torch.device:
 @torch.inference_mode()
 def _kv_of_one_token(model: PreTrainedModel, where: str) -> tuple[KVShape, list[torch.device]]:
     """Shape of one token's KV, and each layer's device; determined by running one token."""
-    cache = DynamicCache()
+    cache = DynamicCache()  # without the config: a model that keeps something else than it says fails here
     model(
         input_ids=torch.zeros(1, 1, dtype=torch.long, device=_input_device(model)),
         past_key_values=cache,
@@ -185,16 +186,15 @@ def load_generic(
     """
     disable_progress_bar()  # type: ignore[no-untyped-call]  # it draws on stderr, the log
     placement = {"device_map": "auto", "max_memory": max_memory} if device is None else {"device_map": {"": device}}
-    try:
-        with ExitStack() as stack:
-            files: dict[str, Any] = _gguf(stack, path, fields or {}) if path.is_file() else {"use_safetensors": True}
-            model = AutoModelForCausalLM.from_pretrained(
-                path.parent if path.is_file() else path,
-                **{"dtype": dtype, "local_files_only": True, "trust_remote_code": False, **files, **placement},
-            )
-    except (OSError, ValueError, RuntimeError, ImportError, AttributeError, KeyError) as error:
-        raise BadModel(f"transformers cannot load {path}: {error}") from error
-    return GenericModel(model, context_tokens, str(path))
+    with bad_model(f"transformers cannot load {path}"), ExitStack() as stack:
+        files: dict[str, Any] = _gguf(stack, path, fields or {}) if path.is_file() else {"use_safetensors": True}
+        model = AutoModelForCausalLM.from_pretrained(
+            path.parent if path.is_file() else path,
+            **{"dtype": dtype, "local_files_only": True, "trust_remote_code": False, **files, **placement},
+        )
+        generic = GenericModel(model, context_tokens, str(path))
+        check_reuse(generic, model.config.get_text_config(decoder=True).vocab_size, dtype, str(path))
+    return generic
 
 
 def _gguf(stack: ExitStack, path: Path, fields: Mapping[str, Any]) -> dict[str, Any]:

@@ -25,13 +25,13 @@ from inference.engine.interface import DeviceHooks, EngineInfo
 from inference.loading.main_memory import main_memory
 from inference.loading.memory_plan import MOST_STORE, MemoryPlan, plan_memory
 from inference.loading.options import EngineOptions
-from inference.loading.placement import Machine, Placement, plan_load
+from inference.loading.placement import LoadPlan, Machine, Placement, plan_load
 from inference.text.healing import Healer, wants_healing
 from inference.text.tokenization import TextTokenizer
 from kv_store.interface import DryWorkspace
 from kv_store.store import PagedStore
 from kv_store.tiers import MemoryStorage, Tier
-from protocol.errors import BadInput, DeviceLost
+from protocol.errors import BadInput, BadModel, DeviceLost
 
 if TYPE_CHECKING:
     import torch
@@ -97,20 +97,20 @@ def load_engine(options: EngineOptions, progress: ReportProgress | None = None) 
         if device.type == "cuda":
             cuda.use(device)
         _set_threads(options.threads)
-        _check_memory(plan.memory, checkpoint.name, device)
+        _check_memory(plan, checkpoint.name)
         model, memory = _load_model(checkpoint, context_tokens, device, dtype, options, report), plan.memory
         if device.type == "cuda":
             cuda.give_memory_back()  # what loading fragmented
             if isinstance(model, GraphedDecoder):
                 memory = plan_memory(replace(plan.demand, graph_bytes=model.measure_graphs()), memory.free)
-                _check_memory(memory, checkpoint.name, device)
+                log.info("memory of %s with the measured graphs, in bytes: %s", device, memory)
         host_bytes = min(options.host_budget_bytes, main_memory().total // HOST_SHARE)
         budgets = TierBudgets(memory.store, host_bytes, options.cache_folder, options.cache_bytes)
         identity = fingerprint(checkpoint, _numbers(options, device, dtype, checkpoint))
         store, prepare_store = open_store(budgets, model.kv_shape, model.device, identity)
         hooks = _hooks(device, model, prepare_store)
         return _wire(options, tokenizer, model, store, plan.device, memory, hooks, plan.placement)
-    except RuntimeError as error:
+    except (RuntimeError, BadModel) as error:
         if device.type == "cuda" and cuda.is_lost(device):
             raise DeviceLost(f"{device} fails every call since {error!r}") from error
         raise
@@ -169,11 +169,11 @@ def _wire(
     return Engine(info, model, tokenizer, store, config, healer, hooks)
 
 
-def _check_memory(plan: MemoryPlan, model: str, device: torch.device) -> None:
-    """Log the shares of the device's free memory for the model, its workspaces and its store."""
-    log.info("memory of %s, in bytes: %s", device, plan)
-    if not plan.fits:
-        log.warning("%s needs about %d bytes on %s, but only %d are usable", model, plan.least, device, plan.usable)
+def _check_memory(plan: LoadPlan, model: str) -> None:
+    """BadModel for a model that does not fit the device's free memory: loading it would take that of other programs."""
+    log.info("memory of %s, in bytes: %s", plan.device, plan.memory)
+    if plan.lack:
+        raise BadModel(f"{model}: {plan.lack}")
 
 
 def _load_model(
