@@ -11,13 +11,14 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
+from transformers import AutoConfig, PreTrainedModel
 from transformers.cache_utils import Cache, CacheLayerMixin, DynamicCache
 from transformers.utils.logging import disable_progress_bar
 
 from inference.backends.model import Choice, Chunk
 from inference.backends.sampling import choose
 from inference.backends.self_check import check_reuse
+from inference.checkpoints.generic_shape import auto_class
 from inference.checkpoints.gguf.file import known_by_suffix
 from kv_store.workspace import KVShape, KVWorkspace
 from protocol.errors import BadModel, bad_model
@@ -187,14 +188,22 @@ def load_generic(
     disable_progress_bar()  # type: ignore[no-untyped-call]  # it draws on stderr, the log
     placement = {"device_map": "auto", "max_memory": max_memory} if device is None else {"device_map": {"": device}}
     with bad_model(f"transformers cannot load {path}"), ExitStack() as stack:
-        files: dict[str, Any] = _gguf(stack, path, fields or {}) if path.is_file() else {"use_safetensors": True}
-        model = AutoModelForCausalLM.from_pretrained(
-            path.parent if path.is_file() else path,
-            **{"dtype": dtype, "local_files_only": True, "trust_remote_code": False, **files, **placement},
-        )
+        files = _gguf(stack, path, fields or {}) if path.is_file() else _folder(path)
+        options = {"dtype": dtype, "local_files_only": True, "output_loading_info": True, **files, **placement}
+        folder = path.parent if path.is_file() else path
+        loader, _ = auto_class(files["config"], str(path))
+        model, found = loader.from_pretrained(folder, **options)
+        if missing := sorted(found["missing_keys"]):  # transformers would make them up
+            raise BadModel(f"{path} lacks {len(missing)} tensors, such as {missing[0]!r}: it is incomplete")
         generic = GenericModel(model, context_tokens, str(path))
         check_reuse(generic, model.config.get_text_config(decoder=True).vocab_size, dtype, str(path))
     return generic
+
+
+def _folder(path: Path) -> dict[str, Any]:
+    """The config of a model folder, for from_pretrained."""
+    config = AutoConfig.from_pretrained(path, local_files_only=True, trust_remote_code=False)
+    return {"config": config, "use_safetensors": True}
 
 
 def _gguf(stack: ExitStack, path: Path, fields: Mapping[str, Any]) -> dict[str, Any]:

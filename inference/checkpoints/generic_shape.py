@@ -46,15 +46,13 @@ def read_generic_shape(config: Mapping[str, Any], where: str) -> ModelShape:
 
 
 def _read_generic_shape(config: Mapping[str, Any], where: str) -> ModelShape:
-    from transformers import CONFIG_MAPPING, MODEL_FOR_CAUSAL_LM_MAPPING
+    from transformers import CONFIG_MAPPING
 
     model_type = config.get("model_type")
     if not isinstance(model_type, str) or model_type not in CONFIG_MAPPING:
         raise BadModel(f"{where}: neither midfill nor transformers supports models of type {model_type!r}")
     known = CONFIG_MAPPING[model_type].from_dict(dict(config))
-    if type(known) not in MODEL_FOR_CAUSAL_LM_MAPPING:
-        raise BadModel(f"{where}: models of type {model_type!r} are not causal language models")
-    model_class = MODEL_FOR_CAUSAL_LM_MAPPING[type(known)]
+    _, model_class = auto_class(known, where)
     text = known.get_text_config(decoder=True)
     kinds = layer_kinds(text, where, is_stateful=getattr(model_class, "_is_stateful", False))
     _refuse_kinds(kinds, model_type, where)
@@ -66,6 +64,20 @@ def _read_generic_shape(config: Mapping[str, Any], where: str) -> ModelShape:
         head_dim=head_dim,
         max_positions=_max_positions(text, where),
     )
+
+
+def auto_class(config: Any, where: str) -> tuple[Any, Any]:
+    """transformers' loader of models that run text, with images or without, and the class that it loads here.
+
+    BadModel, naming `where`, if there is none for the config.
+    """
+    import transformers as t
+
+    if type(config) in t.MODEL_FOR_CAUSAL_LM_MAPPING:
+        return t.AutoModelForCausalLM, t.MODEL_FOR_CAUSAL_LM_MAPPING[type(config)]
+    if type(config) in t.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING and not config.is_encoder_decoder:
+        return t.AutoModelForImageTextToText, t.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING[type(config)]
+    raise BadModel(f"{where}: models of type {config.model_type!r} are not causal language models")
 
 
 def layer_kinds(config: Any, where: str, *, is_stateful: bool) -> tuple[LayerKind, ...]:
