@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 
 class MidfillError(Exception):
@@ -35,6 +37,22 @@ class BadModel(BadInput):
     """A checkpoint is unusable."""
 
     code = "bad_model"
+
+
+@contextmanager
+def bad_model(complaint: str) -> Iterator[None]:
+    """Turns whatever the reading of a model's file raises into a BadModel: the complaint, and the cause in one line.
+
+    Files come from anywhere, and libraries raise at them what they like.
+    """
+    try:
+        yield
+    except MidfillError:
+        raise
+    except Exception as error:
+        told = " ".join(f"{error}".split())
+        cause = told if isinstance(error, OSError | ValueError) and told else f"{type(error).__name__} {told}".rstrip()
+        raise BadModel(f"{complaint}: {cause:.500}") from error
 
 
 class CoreUnavailable(MidfillError):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from itertools import groupby
 from pathlib import Path
@@ -11,15 +11,17 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
+from transformers import AutoConfig, PreTrainedModel
 from transformers.cache_utils import Cache, CacheLayerMixin, DynamicCache
 from transformers.utils.logging import disable_progress_bar
 
 from inference.backends.model import Choice, Chunk
 from inference.backends.sampling import choose
+from inference.backends.self_check import check_reuse
+from inference.checkpoints.generic_shape import auto_class
 from inference.checkpoints.gguf.file import known_by_suffix
 from kv_store.workspace import KVShape, KVWorkspace
-from protocol.errors import BadModel
+from protocol.errors import BadModel, bad_model
 
 
 class SplitWorkspace:
@@ -148,7 +150,7 @@ def _input_device(model: PreTrainedModel) -> torch.device:
 @torch.inference_mode()
 def _kv_of_one_token(model: PreTrainedModel, where: str) -> tuple[KVShape, list[torch.device]]:
     """Shape of one token's KV, and each layer's device; determined by running one token."""
-    cache = DynamicCache()
+    cache = DynamicCache()  # without the config: a model that keeps something else than it says fails here
     model(
         input_ids=torch.zeros(1, 1, dtype=torch.long, device=_input_device(model)),
         past_key_values=cache,
@@ -176,31 +178,39 @@ def load_generic(
     device: torch.device | None,
     dtype: torch.dtype,
     max_memory: Memory | None = None,
-    rope_theta: float | None = None,
+    fields: Mapping[str, Any] | None = None,
 ) -> GenericModel:
     """The model at `path`, a folder or a GGUF file, on `device`, or on all devices if None; BadModel if it cannot run.
 
-    `max_memory` limits accelerate's use of each device, which leaves memory for others. `rope_theta` is a GGUF file's:
-    transformers overlooks that of some architectures.
+    `max_memory` limits accelerate's use of each device, which leaves memory for others. `fields` of the config are a
+    GGUF file's, of which transformers overlooks some.
     """
     disable_progress_bar()  # type: ignore[no-untyped-call]  # it draws on stderr, the log
     placement = {"device_map": "auto", "max_memory": max_memory} if device is None else {"device_map": {"": device}}
-    try:
-        with ExitStack() as stack:
-            files: dict[str, Any] = _gguf(stack, path, rope_theta) if path.is_file() else {"use_safetensors": True}
-            model = AutoModelForCausalLM.from_pretrained(
-                path.parent if path.is_file() else path,
-                **{"dtype": dtype, "local_files_only": True, "trust_remote_code": False, **files, **placement},
-            )
-    except (OSError, ValueError, RuntimeError, ImportError, AttributeError, KeyError) as error:
-        raise BadModel(f"transformers cannot load {path}: {error}") from error
-    return GenericModel(model, context_tokens, str(path))
+    with bad_model(f"transformers cannot load {path}"), ExitStack() as stack:
+        files = _gguf(stack, path, fields or {}) if path.is_file() else _folder(path)
+        options = {"dtype": dtype, "local_files_only": True, "output_loading_info": True, **files, **placement}
+        folder = path.parent if path.is_file() else path
+        loader, _ = auto_class(files["config"], str(path))
+        model, found = loader.from_pretrained(folder, **options)
+        if missing := sorted(found["missing_keys"]):  # transformers would make them up
+            raise BadModel(f"{path} lacks {len(missing)} tensors, such as {missing[0]!r}: it is incomplete")
+        generic = GenericModel(model, context_tokens, str(path))
+        check_reuse(generic, model.config.get_text_config(decoder=True).vocab_size, dtype, str(path))
+    return generic
 
 
-def _gguf(stack: ExitStack, path: Path, rope_theta: float | None) -> dict[str, Any]:
+def _folder(path: Path) -> dict[str, Any]:
+    """The config of a model folder, for from_pretrained."""
+    config = AutoConfig.from_pretrained(path, local_files_only=True, trust_remote_code=False)
+    return {"config": config, "use_safetensors": True}
+
+
+def _gguf(stack: ExitStack, path: Path, fields: Mapping[str, Any]) -> dict[str, Any]:
     """The file and its config, for from_pretrained."""
     path = stack.enter_context(known_by_suffix(path))
     config = AutoConfig.from_pretrained(path.parent, gguf_file=path.name, local_files_only=True)
-    if rope_theta is not None:
-        config.rope_parameters = {**config.rope_parameters, "rope_theta": rope_theta}
+    for name, value in fields.items():
+        if hasattr(config, name) and getattr(config, name) != value:
+            setattr(config, name, value)
     return {"gguf_file": str(path), "config": config}  # the whole path: it may lie elsewhere

@@ -10,14 +10,15 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Protocol
 
-from inference.checkpoints.architecture import ModelShape, read_shape
+from inference.checkpoints.architecture import ModelShape
+from inference.checkpoints.generic_shape import read_shape
 from inference.checkpoints.gguf.file import GGUF_SUFFIX, find_gguf, open_gguf
 from inference.checkpoints.hub import ReportProgress, cached_snapshot, fetch_snapshot, is_hub_name
 from inference.checkpoints.other_programs import path_of
 from inference.checkpoints.weights import WeightsFile, find_weights, update_identity
 from inference.text.fim import AUTO
 from inference.text.tokenization import TextTokenizer, read_tokenizer
-from protocol.errors import BadModel
+from protocol.errors import BadModel, bad_model
 from protocol.settings import BUNDLED_MODEL, TINY_MODEL, local_path
 
 
@@ -35,12 +36,13 @@ class FolderCheckpoint:
         return self.path
 
     def tokenizer(self, fim_format: str = AUTO) -> TextTokenizer:
-        recorded = self.config.get("midfill", {})  # written by `midfill train`
-        wanted = recorded.get("fim_format", AUTO) if fim_format == AUTO else fim_format
-        suffice = recorded.get("fragments_suffice")
-        return read_tokenizer(self.path / "tokenizer.json", wanted, fragments_suffice=suffice)
+        told = noted(self.config)
+        wanted = (told.get("fim_format") or AUTO) if fim_format == AUTO else fim_format
+        return read_tokenizer(self.path / "tokenizer.json", wanted, fragments_suffice=told.get("fragments_suffice"))
 
     def weights(self) -> tuple[WeightsFile, ...]:
+        if method := quantization_method(self.config):
+            raise BadModel(f"{self.path}: {unread(method)}")
         return find_weights(self.path)
 
     def tokenizer_identity(self) -> bytes:
@@ -52,15 +54,19 @@ def open_folder(folder: Path, name: str) -> FolderCheckpoint:
     path = folder / "config.json"
     if not path.is_file():
         raise BadModel(f"{folder} is not a model folder: it has no config.json, and no GGUF file")
-    try:
+    with bad_model(f"{path} cannot be read"):
         config = json.loads(path.read_text(encoding="utf-8"), object_hook=_special_float)
-    except (OSError, ValueError) as error:
-        raise BadModel(f"{path} cannot be read: {error}") from error
     if not isinstance(config, dict):
         raise BadModel(f"{path} is not a model's config: it holds a {type(config).__name__}, not an object")
     if not (folder / "tokenizer.json").is_file():
         raise BadModel(f"{folder} has no tokenizer.json: save the tokenizer in the format of the tokenizers library")
     return FolderCheckpoint(name, folder, config, read_shape(config, str(path)))
+
+
+def noted(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What `midfill train` has written about the model into its config; empty if nothing."""
+    told = config.get("midfill")
+    return told if isinstance(told, Mapping) else {}
 
 
 def quantization_method(config: Mapping[str, Any]) -> str:
@@ -162,11 +168,12 @@ def open_checkpoint(path: Path, name: str) -> Checkpoint:
 
     Raises BadModel, with the file at fault.
     """
-    if path.is_file():
-        return open_gguf(path, name)
-    if not (path / "config.json").is_file() and (file := find_gguf(path)) is not None:
-        return open_gguf(file, name)
-    return open_folder(path, name)
+    with bad_model(f"{path} cannot be read as a model"):
+        if path.is_file():
+            return open_gguf(path, name)
+        if not (path / "config.json").is_file() and (file := find_gguf(path)) is not None:
+            return open_gguf(file, name)
+        return open_folder(path, name)
 
 
 def fingerprint(checkpoint: Checkpoint, dtype: str) -> str:

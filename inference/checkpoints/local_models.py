@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
-import json
-import logging
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from inference.checkpoints import other_programs
-from inference.checkpoints.checkpoint import BUNDLED_FOLDERS, Checkpoint, open_checkpoint, quantization_method, unread
+from inference.checkpoints.checkpoint import (
+    BUNDLED_FOLDERS,
+    Checkpoint,
+    noted,
+    open_checkpoint,
+    quantization_method,
+    unread,
+)
 from inference.checkpoints.gguf.file import GgufCheckpoint
 from inference.checkpoints.gguf.metadata import GgufHeader, read_gguf_header
+from inference.checkpoints.gguf.tokenizer import tokenizer_definition
 from inference.checkpoints.other_programs import FoundModel, Source
-from inference.checkpoints.weights import StoredTensor
+from inference.checkpoints.weights import StoredTensor, find_weights
 from inference.text.fim import AUTO, choose_format
-from protocol.errors import BadModel, MidfillError
+from inference.text.tokenization import added_tokens, read_definition
+from protocol.errors import BadModel, MidfillError, bad_model
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,9 +53,6 @@ KNOWN_MODELS = (
     KnownModel("JetBrains/Mellum-4b-base", "apache-2.0", 8_040_000_000, "mellum"),
     KnownModel("bigcode/starcoder2-3b", "bigcode-openrail-m", 12_100_000_000, "starcoder2"),
 )
-
-
-log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,17 +86,15 @@ def describe(found: FoundModel) -> LocalModel:
     if found.problem:
         return model
     try:
-        if found.path.is_file():
-            return _of_gguf(model)
-        checkpoint = open_checkpoint(found.path, found.name)
-        if checkpoint.path.is_file():  # a folder with a GGUF file
-            return _of_gguf(replace(model, path=checkpoint.path))
-        return _of_folder(model, checkpoint)
-    except (MidfillError, OSError) as error:
+        with bad_model(f"{found.path} cannot be described"):
+            if found.path.is_file():
+                return _of_gguf(model)
+            checkpoint = open_checkpoint(found.path, found.name)
+            if checkpoint.path.is_file():  # a folder with a GGUF file
+                return _of_gguf(replace(model, path=checkpoint.path))
+            return _of_folder(model, checkpoint)
+    except MidfillError as error:
         return replace(model, problem=str(error))
-    except Exception as error:  # of one model: the others are listed all the same
-        log.warning("%s cannot be described", found.path, exc_info=True)
-        return replace(model, problem=f"{found.path} cannot be described: {error!r}")
 
 
 def _of_gguf(model: LocalModel) -> LocalModel:
@@ -123,36 +124,28 @@ def _parts(model: LocalModel, header: GgufHeader) -> Sequence[GgufHeader]:
     if not header.tensors and header.metadata.get("split.count", 1) in (0, 1):
         raise BadModel(f"{model.path} holds no tensors: it is a vocabulary alone")
     checkpoint = open_checkpoint(model.path, model.name)
+    checkpoint.weights()
+    if header.metadata.get("tokenizer.ggml.model") != "llama":  # whose conversion takes seconds
+        tokenizer_definition(header)
     return checkpoint.headers if isinstance(checkpoint, GgufCheckpoint) else (header,)
 
 
 def _of_folder(model: LocalModel, checkpoint: Checkpoint) -> LocalModel:
-    files = checkpoint.weights()
+    files = find_weights(checkpoint.folder)
     tensors = [tensor for file in files for tensor in file.tensors.values()]
     method = quantization_method(checkpoint.config)
-    told = _within(checkpoint, "midfill").get("fim_format", AUTO)
+    path = checkpoint.folder / "tokenizer.json"
+    tokens = added_tokens(read_definition(path), str(path))
+    told = noted(checkpoint.config).get("fim_format") or AUTO
     return replace(
         model,
         family=checkpoint.architecture.model_type,
         parameters=sum(tensor.values for tensor in tensors),
         size=sum(file.size for file in files),
         quantization=method or _most(tensors),
-        fim=_fim(_added_tokens(checkpoint.folder / "tokenizer.json"), f"{model.name} {checkpoint.folder}", told),
+        fim=_fim(tokens, f"{model.name} {checkpoint.folder}", told),
         problem=unread(method) if method else "",
     )
-
-
-def _within(checkpoint: Checkpoint, key: str) -> Mapping[str, Any]:
-    """An object within the config; empty if there is none."""
-    value = checkpoint.config.get(key)
-    return value if isinstance(value, Mapping) else {}
-
-
-def _added_tokens(path: Path) -> set[str]:
-    try:
-        return {token["content"] for token in json.loads(path.read_text(encoding="utf-8")).get("added_tokens", [])}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise BadModel(f"{path} cannot be read as a tokenizer: {error!r}") from error
 
 
 def _fim(tokens: Iterable[str], where: str, wanted: str = AUTO) -> str:

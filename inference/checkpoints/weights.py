@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from protocol.errors import BadModel
+from protocol.errors import BadModel, bad_model
 
 HEADER_LENGTH_BYTES = 8
 MAX_HEADER_BYTES = 100 * 2**20  # the format's own limit
@@ -79,20 +79,18 @@ def find_weights(folder: Path) -> tuple[WeightsFile, ...]:
 
 def read_header(path: Path) -> WeightsFile:
     """The header of a safetensors file; BadModel if the file is missing, truncated or not one."""
-    try:
+    with bad_model(f"{path} is not a safetensors file, or is truncated"):
+        if not path.exists():
+            raise BadModel(f"{path} is missing: the checkpoint is incomplete")
         size = path.stat().st_size
         with path.open("rb") as file:
             (length,) = struct.unpack("<Q", file.read(HEADER_LENGTH_BYTES))
             if length > min(MAX_HEADER_BYTES, size):
-                raise BadModel(f"{path} is not a safetensors file, or is truncated: a header of {length} bytes")
+                raise ValueError(f"a header of {length} bytes")
             header = file.read(length)
-        entries = {name: entry for name, entry in json.loads(header).items() if name != "__metadata__"}
         base = HEADER_LENGTH_BYTES + length
-        tensors = {name: _stored(entry, base) for name, entry in entries.items()}
-    except FileNotFoundError as error:
-        raise BadModel(f"{path} is missing: the checkpoint is incomplete") from error
-    except (OSError, struct.error, ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
-        raise BadModel(f"{path} is not a safetensors file, or is truncated: {error!r}") from error
+        entries = json.loads(header).items()
+        tensors = {name: _stored(entry, base, size) for name, entry in entries if name != "__metadata__"}
     expected = max((tensor.stop for tensor in tensors.values()), default=base)
     if size != expected:
         raise BadModel(f"{path} is damaged: {size} bytes where its header describes {expected}. Download it again")
@@ -113,16 +111,17 @@ def update_identity(digest: hashlib._Hash, weights: WeightsFile) -> None:
                 digest.update(file.read(min(SAMPLE_BYTES, tensor.stop - position)))
 
 
-def _stored(entry: Mapping[str, Any], base: int) -> StoredTensor:
-    start, stop = entry["data_offsets"]
-    return StoredTensor(str(entry["dtype"]), tuple(map(int, entry["shape"])), base + start, base + stop)
+def _stored(entry: Mapping[str, Any], base: int, size: int) -> StoredTensor:
+    start, stop = (base + int(offset) for offset in entry["data_offsets"])
+    shape = tuple(map(int, entry["shape"]))
+    if not base <= start <= stop <= size or min(shape, default=0) < 0:
+        raise ValueError(f"a tensor of the shape {shape} from byte {start} to {stop} of {size}")
+    return StoredTensor(str(entry["dtype"]), shape, start, stop)
 
 
 def _shards(index: Path) -> Iterator[str]:
-    try:
+    with bad_model(f"{index} is not an index of safetensors files"):
         names = sorted({str(name) for name in json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()})
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise BadModel(f"{index} is not an index of safetensors files: {error!r}") from error
     for name in names:
         if Path(name).name != name:
             raise BadModel(f"{index} names a file outside its folder: {name!r}")

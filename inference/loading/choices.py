@@ -172,7 +172,7 @@ def _needed(model: LocalModel, settings: Settings, device: Device, llama_server:
         return 0, str(error)
     if plan.placement.runner in ("llama-server", "all devices"):
         return 0, ""
-    return plan.memory.least, "" if plan.memory.fits else _lack(plan.memory.least, plan.memory.usable, plan.device)
+    return plan.memory.least, plan.lack
 
 
 def _lack(needed: int, free: int, device: str) -> str:

@@ -18,8 +18,6 @@ from inference.checkpoints.checkpoint import (
     find_checkpoint,
     find_local_checkpoint,
     fingerprint,
-    quantization_method,
-    unread,
 )
 from inference.checkpoints.hub import ReportProgress
 from inference.engine.engine import Engine, EngineConfig
@@ -27,7 +25,7 @@ from inference.engine.interface import DeviceHooks, EngineInfo
 from inference.loading.main_memory import main_memory
 from inference.loading.memory_plan import MOST_STORE, MemoryPlan, plan_memory
 from inference.loading.options import EngineOptions
-from inference.loading.placement import Machine, Placement, plan_load
+from inference.loading.placement import LoadPlan, Machine, Placement, plan_load
 from inference.text.healing import Healer, wants_healing
 from inference.text.tokenization import TextTokenizer
 from kv_store.interface import DryWorkspace
@@ -61,10 +59,16 @@ def is_here(options: EngineOptions) -> bool:
     checkpoint = find_local_checkpoint(options.model)
     if checkpoint is None:
         return False
-    checkpoint.weights()
-    checkpoint.tokenizer(options.fim_format)
-    _context_tokens(options, checkpoint.architecture)
+    _examine(options, checkpoint, lambda _what, _share: None)
     return True
+
+
+def _examine(options: EngineOptions, checkpoint: Checkpoint, report: ReportProgress) -> tuple[TextTokenizer, int]:
+    """The tokenizer and the context; all that can be told without torch, so that every command refuses the same."""
+    checkpoint.weights()
+    context_tokens = _context_tokens(options, checkpoint.architecture)
+    report("reading the tokenizer", None)
+    return checkpoint.tokenizer(options.fim_format), context_tokens
 
 
 def load_engine(options: EngineOptions, progress: ReportProgress | None = None) -> Engine:
@@ -75,11 +79,7 @@ def load_engine(options: EngineOptions, progress: ReportProgress | None = None) 
     report = progress or (lambda _what, _share: None)
     report("looking for the model", None)
     checkpoint = find_checkpoint(options.model, report)
-    if method := quantization_method(checkpoint.config):
-        raise BadModel(f"{options.model}: {unread(method)}")
-    context_tokens = _context_tokens(options, checkpoint.architecture)
-    report("reading the tokenizer", None)
-    tokenizer = checkpoint.tokenizer(options.fim_format)
+    tokenizer, context_tokens = _examine(options, checkpoint, report)
     report("starting torch", None)
 
     import torch
@@ -97,20 +97,20 @@ def load_engine(options: EngineOptions, progress: ReportProgress | None = None) 
         if device.type == "cuda":
             cuda.use(device)
         _set_threads(options.threads)
-        _check_memory(plan.memory, checkpoint.name, device)
+        _check_memory(plan, checkpoint.name)
         model, memory = _load_model(checkpoint, context_tokens, device, dtype, options, report), plan.memory
         if device.type == "cuda":
             cuda.give_memory_back()  # what loading fragmented
             if isinstance(model, GraphedDecoder):
                 memory = plan_memory(replace(plan.demand, graph_bytes=model.measure_graphs()), memory.free)
-                _check_memory(memory, checkpoint.name, device)
+                log.info("memory of %s with the measured graphs, in bytes: %s", device, memory)
         host_bytes = min(options.host_budget_bytes, main_memory().total // HOST_SHARE)
         budgets = TierBudgets(memory.store, host_bytes, options.cache_folder, options.cache_bytes)
         identity = fingerprint(checkpoint, _numbers(options, device, dtype, checkpoint))
         store, prepare_store = open_store(budgets, model.kv_shape, model.device, identity)
         hooks = _hooks(device, model, prepare_store)
         return _wire(options, tokenizer, model, store, plan.device, memory, hooks, plan.placement)
-    except RuntimeError as error:
+    except (RuntimeError, BadModel) as error:
         if device.type == "cuda" and cuda.is_lost(device):
             raise DeviceLost(f"{device} fails every call since {error!r}") from error
         raise
@@ -169,11 +169,11 @@ def _wire(
     return Engine(info, model, tokenizer, store, config, healer, hooks)
 
 
-def _check_memory(plan: MemoryPlan, model: str, device: torch.device) -> None:
-    """Log the shares of the device's free memory for the model, its workspaces and its store."""
-    log.info("memory of %s, in bytes: %s", device, plan)
-    if not plan.fits:
-        log.warning("%s needs about %d bytes on %s, but only %d are usable", model, plan.least, device, plan.usable)
+def _check_memory(plan: LoadPlan, model: str) -> None:
+    """BadModel for a model that does not fit the device's free memory: loading it would take that of other programs."""
+    log.info("memory of %s, in bytes: %s", plan.device, plan.memory)
+    if plan.lack:
+        raise BadModel(f"{model}: {plan.lack}")
 
 
 def _load_model(
@@ -198,8 +198,7 @@ def _load_model(
 
     checkpoint.weights()  # reports missing or damaged files in our own words
     report("reading the weights", None)
-    rope_theta = checkpoint.config.get("rope_theta")
-    return load_generic(checkpoint.path, context_tokens, None if anywhere else device, dtype, rope_theta=rope_theta)
+    return load_generic(checkpoint.path, context_tokens, None if anywhere else device, dtype, fields=checkpoint.config)
 
 
 def _numbers(options: EngineOptions, device: torch.device, dtype: torch.dtype, checkpoint: Checkpoint) -> str:

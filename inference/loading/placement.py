@@ -17,6 +17,7 @@ from inference.loading.main_memory import main_memory
 from inference.loading.memory_plan import DTYPE_BYTES, MemoryDemand, MemoryPlan, default_store_bytes, plan_memory
 from inference.loading.options import EngineOptions
 from protocol.errors import BadInput
+from protocol.messages import megabytes
 from protocol.settings import Weights
 
 BFLOAT16_CAPABILITY = (8, 0)
@@ -160,6 +161,19 @@ class LoadPlan:
     dtype: str
     demand: MemoryDemand
     memory: MemoryPlan
+
+    @property
+    def lack(self) -> str:
+        """Why the model is not loaded: the memory that it needs, what is free, and a remedy; empty if it fits."""
+        if self.memory.fits or self.placement.runner in ("llama-server", "all devices"):
+            return ""
+        remedy = "close other programs, choose a smaller model, or set --weights int8 or int4"
+        if self.demand.on_gpu:
+            remedy = "choose a smaller model or context, --weights int8, or --device cpu"
+        elif not isinstance(self.demand.shape, Architecture):
+            remedy = "close other programs, choose a smaller model or context, or run it in llama-server (--engine)"
+        needed = f"about {megabytes(self.memory.least)} of {self.device}'s memory in {self.dtype}"
+        return f"the model needs {needed}, and {megabytes(self.memory.usable)} are free for it: {remedy}"
 
 
 def plan_load(options: EngineOptions, checkpoint: Checkpoint, machine: Machine) -> LoadPlan:

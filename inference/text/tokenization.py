@@ -33,7 +33,7 @@ from inference.text.token_ids import (
     bytes_of_token,
     packed,
 )
-from protocol.errors import BadModel
+from protocol.errors import BadModel, bad_model
 
 Key = TypeVar("Key")
 Value = TypeVar("Value")
@@ -169,6 +169,7 @@ def split_segments(text: str, rule: CutRule) -> Iterator[str]:
             start = cut
 
 
+MOST_TOKENS = 2**22  # of a vocabulary: the largest have half a million
 MAX_CACHED_BLOCKS = 65_536
 MAX_CACHED_BYTES = 32 * 2**20
 BYTES_PER_ENTRY = 256
@@ -203,7 +204,7 @@ class TextTokenizer:
         `fallback` is the format if "auto" recognizes none. `fragments_suffice` holds for this model, whatever its
         family; None if the checkpoint says nothing.
         """
-        added = {str(token["content"]): int(token["id"]) for token in definition.get("added_tokens", [])}
+        added = added_tokens(definition, where)
         family = choose_format(fim_format, added, where, fallback)
         self.format = family if fragments_suffice is None else replace(family, fragments_suffice=fragments_suffice)
         self.markers = _marker_ids(self.format, added)
@@ -332,13 +333,29 @@ def read_tokenizer(path: Path, fim_format: str = AUTO, *, fragments_suffice: boo
 
     `fim_format` is the name of a format, or "auto" to recognise it.
     """
-    try:
-        definition = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise BadModel(f"{path} cannot be read as a tokenizer: {error}") from error
-    if not isinstance(definition, dict) or "model" not in definition:
-        raise BadModel(f"{path} is not a tokenizer of the tokenizers library: it has no 'model'")
-    return TextTokenizer(definition, str(path), fim_format, fragments_suffice=fragments_suffice)
+    definition = read_definition(path)
+    with bad_model(f"{path} cannot be read as a tokenizer"):
+        return TextTokenizer(definition, str(path), fim_format, fragments_suffice=fragments_suffice)
+
+
+def read_definition(path: Path) -> dict[str, Any]:
+    """A parsed tokenizer.json; BadModel if it is none, or of a kind that midfill cannot use."""
+    with bad_model(f"{path} cannot be read as a tokenizer"):
+        definition: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        if not isinstance(definition, dict) or "model" not in definition:
+            raise BadModel(f"{path} is not a tokenizer of the tokenizers library: it has no 'model'")
+        _is_byte_level(definition, str(path))
+        added_tokens(definition, str(path))
+    return definition
+
+
+def added_tokens(definition: dict[str, Any], where: str) -> dict[str, int]:
+    """The ids of a definition's added tokens; BadModel, naming `where`, if a token's id cannot be one."""
+    added = {str(token["content"]): token["id"] for token in definition.get("added_tokens") or []}
+    ids = chain(definition["model"]["vocab"].values(), added.values())
+    if not all(isinstance(id_, int) and 0 <= id_ < MOST_TOKENS for id_ in ids):
+        raise BadModel(f"{where} has a token whose id is no whole number from 0 to {MOST_TOKENS - 1}")
+    return added
 
 
 def _is_byte_level(definition: dict[str, Any], where: str) -> bool:
@@ -359,7 +376,7 @@ def _text_tokenizer(definition: dict[str, Any], where: str) -> Tokenizer:
     """
     text_only = {
         **definition,
-        "added_tokens": [token for token in definition.get("added_tokens", []) if token["content"].isspace()],
+        "added_tokens": [token for token in definition.get("added_tokens") or [] if token["content"].isspace()],
         "normalizer": _without_lead(definition.get("normalizer")),
         "pre_tokenizer": _without_lead(definition.get("pre_tokenizer")),
         "post_processor": None,

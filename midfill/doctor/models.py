@@ -8,7 +8,7 @@ from inference.checkpoints.checkpoint import Checkpoint, find_local_checkpoint
 from inference.loading.choices import ModelChoice, choices, choose_device, measured
 from inference.loading.memory_plan import MemoryPlan
 from inference.loading.options import Gpu, engine_options, find_llama_server
-from inference.loading.placement import LoadPlan, plan_load
+from inference.loading.placement import plan_load
 from inference.loading.speed_record import recommended
 from midfill.doctor.findings import Section
 from protocol.errors import MidfillError
@@ -35,7 +35,7 @@ def model(settings: Settings, gpus: tuple[Gpu, ...]) -> Section:
             facts.append(("runs on", str(plan.placement)))
             if plan.placement.runner in ("CPU", "GPU"):
                 facts += [("dtype", plan.dtype), ("memory", _show_plan(plan.memory))]
-                problems += _too_large(plan)
+            problems += [plan.lack] if plan.lack else []
     except MidfillError as error:
         problems.append(str(error))
     facts += [("device", name), *_speed(settings)]
@@ -88,17 +88,6 @@ def _show_plan(plan: MemoryPlan) -> str:
     parts = f"{megabytes(plan.weights)} for weights, {workspaces}, {megabytes(plan.forwards)} for forwards"
     total = f"up to {megabytes(plan.in_use)} in all, and about 250 MB for torch"
     return f"{parts}, up to {megabytes(plan.store)} for resident KV: {total}; {megabytes(plan.free)} are free"
-
-
-def _too_large(plan: LoadPlan) -> list[str]:
-    """The problem of a model that does not fit."""
-    memory, remedy = plan.memory, "close other programs, choose a smaller model, or set --weights int8 or int4"
-    if memory.fits:
-        return []
-    if plan.demand.on_gpu:
-        remedy = "choose a smaller model or context, --weights int8, or --device cpu"
-    needed = f"about {megabytes(memory.least)} of {plan.device}'s memory in {plan.dtype}"
-    return [f"the model needs {needed}, and {megabytes(memory.usable)} are free for it: {remedy}"]
 
 
 def models(settings: Settings, gpus: tuple[Gpu, ...]) -> Section:

@@ -19,7 +19,7 @@ from inference.backends.model import Choice, Chunk
 from inference.backends.sampling import choose
 from inference.checkpoints.architecture import DIVIDED, Architecture
 from kv_store.workspace import KVShape, KVWorkspace
-from protocol.errors import BadModel
+from protocol.errors import bad_model
 
 
 def rotation_tables(
@@ -50,13 +50,10 @@ def _inverse_frequencies(architecture: Architecture, config: Mapping[str, Any]) 
     from transformers import AutoConfig
     from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
-    if architecture.rope_type not in ROPE_INIT_FUNCTIONS:
-        raise BadModel(
-            f"RoPE of type {architecture.rope_type!r} is not supported: choose one of {', '.join(ROPE_INIT_FUNCTIONS)}"
-        )
     settings = {key: value for key, value in config.items() if key != "model_type"}
-    parsed = AutoConfig.for_model(architecture.model_type, **settings)
-    frequencies, scale = ROPE_INIT_FUNCTIONS[architecture.rope_type](parsed, torch.device("cpu"))
+    with bad_model(f"RoPE of type {architecture.rope_type!r} cannot be computed"):
+        parsed = AutoConfig.for_model(architecture.model_type, **settings)
+        frequencies, scale = ROPE_INIT_FUNCTIONS[architecture.rope_type](parsed, torch.device("cpu"))
     return frequencies.float(), float(scale)
 
 

@@ -12,14 +12,16 @@ from typing import Any
 
 import gguf
 
-from inference.checkpoints.architecture import ModelShape, read_shape
-from inference.checkpoints.gguf.metadata import OURS, GgufHeader, gguf_config, read_gguf_header
+from inference.checkpoints.architecture import ModelShape
+from inference.checkpoints.generic_shape import read_shape
+from inference.checkpoints.gguf.config import OURS, gguf_config
+from inference.checkpoints.gguf.metadata import GgufHeader, read_gguf_header
 from inference.checkpoints.gguf.tokenizer import marked_format, tokenizer_definition
 from inference.checkpoints.hub import is_first_part
 from inference.checkpoints.weights import StoredTensor, WeightsFile
 from inference.text.fim import AUTO
 from inference.text.tokenization import TextTokenizer
-from protocol.errors import BadModel
+from protocol.errors import BadModel, bad_model
 
 GGUF_SUFFIX = ".gguf"
 
@@ -65,16 +67,18 @@ class GgufCheckpoint:
         header, told = self.headers[0], self.config["midfill"]
         wanted = told.get("fim_format", AUTO) if fim_format == AUTO else fim_format
         where = f"{self.path} ({header.metadata.get('general.name', 'without a name')})"
-        return TextTokenizer(
-            tokenizer_definition(header),
-            where,
-            wanted,
-            fallback=marked_format(header),
-            fragments_suffice=told.get("fragments_suffice"),
-        )
+        with bad_model(f"{self.path} cannot be read as a tokenizer"):
+            return TextTokenizer(
+                tokenizer_definition(header),
+                where,
+                wanted,
+                fallback=marked_format(header),
+                fragments_suffice=told.get("fragments_suffice"),
+            )
 
     def weights(self) -> tuple[WeightsFile, ...]:
-        return tuple(_weights_file(header) for header in self.headers)
+        with bad_model(f"{self.path} cannot be read"):
+            return tuple(_weights_file(header) for header in self.headers)
 
     def tokenizer_identity(self) -> bytes:
         return b""  # the tokenizer is in the header of the weights

@@ -3,8 +3,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from transformers import CONFIG_MAPPING
 
-from inference.checkpoints.architecture import read_architecture
+from inference.checkpoints.architecture import DEFAULTS, SUPPORTED_TYPES, read_architecture
 from protocol.errors import BadModel
 
 CONFIG: dict[str, Any] = {
@@ -37,12 +38,25 @@ def test_rope_settings_of_both_generations_of_transformers() -> None:
     [
         ({"model_type": "mistral", "sliding_window": 100}, 100),
         ({"model_type": "mistral", "sliding_window": None}, 512),
+        ({"model_type": "mistral", "max_position_embeddings": 8192}, 4096),
         ({"model_type": "qwen2", "use_sliding_window": False, "sliding_window": 100}, 512),
         ({"model_type": "qwen2", "use_sliding_window": True, "sliding_window": 100}, 100),
     ],
 )
 def test_context_ends_where_attention_begins_to_slide(changes: dict[str, Any], positions: int) -> None:
     assert read_architecture({**CONFIG, **changes}, "here").max_positions == positions
+
+
+@pytest.mark.parametrize("kind", SUPPORTED_TYPES)
+def test_what_a_config_leaves_out_is_what_transformers_takes(kind: str) -> None:
+    given = {name: value for name, value in CONFIG.items() if name != "num_key_value_heads"}
+    ours = read_architecture({**given, "model_type": kind, "num_attention_heads": 32, "hidden_size": 2048}, "here")
+    theirs = CONFIG_MAPPING[kind](**given | {"num_attention_heads": 32, "hidden_size": 2048})
+    assert ours.kv_heads == theirs.num_key_value_heads
+    assert ours.head_dim == (getattr(theirs, "head_dim", None) or 2048 // 32)
+    assert (ours.norm_epsilon, ours.tied_embeddings) == (theirs.rms_norm_eps, theirs.tie_word_embeddings)
+    assert ours.rope_theta == theirs.rope_parameters["rope_theta"]
+    assert DEFAULTS.get(kind, {}).get("sliding_window") == (theirs.sliding_window if kind == "mistral" else None)
 
 
 @pytest.mark.parametrize(
@@ -56,6 +70,11 @@ def test_context_ends_where_attention_begins_to_slide(changes: dict[str, Any], p
         ({"num_key_value_heads": 3}, "4 attention heads cannot share 3"),
         ({"head_dim": 15}, "head dimension 15 is odd"),
         ({"rope_scaling": {"rope_type": "dynamic", "factor": 2.0}}, "'dynamic'"),
+        ({"rope_scaling": {"rope_type": "spiral"}}, "RoPE of type 'spiral' is not supported: choose one of default, l"),
+        ({"rope_scaling": {"rope_type": "llama3", "factor": 2.0}}, "'llama3' needs low_freq_factor, which is missing"),
+        ({"rope_scaling": {"rope_type": "yarn", "factor": "x"}}, "factor must be a number above 0, not 'x'"),
+        ({"rope_scaling": {"rope_type": "divided"}}, "'divided' is not supported"),
+        ({"rope_parameters": {"partial_rotary_factor": 0.5}}, "partial_rotary_factor is 0.5"),
     ],
 )
 def test_what_cannot_run_is_refused_by_name(changes: dict[str, Any], message: str) -> None:

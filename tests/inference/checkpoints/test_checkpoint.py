@@ -1,12 +1,13 @@
 from __future__ import annotations
 
 import shutil
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from inference.checkpoints.checkpoint import BUNDLED_FOLDERS, find_checkpoint, fingerprint
-from protocol.errors import BadModel
+from protocol.errors import BadInput, BadModel
 from tests.inference.tiny import edit_config
 
 
@@ -29,7 +30,22 @@ def test_the_config_may_tell_the_format_and_the_training(folder: Path) -> None:
     assert find_checkpoint(str(folder)).tokenizer("midfill").format.name == "midfill"  # what is asked for goes first
 
 
-@pytest.mark.parametrize("model", ["nothing", "./nowhere/at/all", "a b/c", ""])
+@pytest.mark.parametrize(
+    "notes", [None, [], {}, {"fim_format": None}, {"fim_format": ["x"]}, {"fragments_suffice": "no"}]
+)
+def test_notes_that_no_trainer_writes_do_no_harm(folder: Path, notes: object) -> None:
+    edit_config(folder, midfill=notes)
+    with suppress(BadInput):
+        assert find_checkpoint(str(folder)).tokenizer().format.name == "midfill"
+
+
+def test_weights_that_another_program_quantized_are_refused_wherever_they_are_looked_at(folder: Path) -> None:
+    edit_config(folder, quantization_config={"quant_method": "awq"})
+    with pytest.raises(BadModel, match="its weights are quantized by awq"):
+        find_checkpoint(str(folder)).weights()
+
+
+@pytest.mark.parametrize("model", ["nothing", "./nowhere/at/all", "a b/c", "", "~nosuchuser/x", "x" * 300, "a\0b"])
 def test_what_is_no_model_is_named(model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(BadModel, match=r"no model|no config"):
@@ -48,7 +64,8 @@ def test_folder_that_is_no_model_is_named(tmp_path: Path) -> None:
 
 
 def test_damaged_config_is_named(folder: Path) -> None:
-    for content, message in (("{", "cannot be read"), ("[]", "holds a list"), ("{}", "type None")):
+    deep = '{"a":' * 100_000
+    for content, message in (("{", "cannot be read"), ("[]", "holds a list"), ("{}", "type None"), (deep, "Recursion")):
         (folder / "config.json").write_text(content)
         with pytest.raises(BadModel, match=rf"config\.json.*{message}"):
             find_checkpoint(str(folder))

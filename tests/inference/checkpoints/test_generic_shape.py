@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from inference.checkpoints.architecture import read_generic_shape
+from inference.checkpoints.generic_shape import read_generic_shape
 from protocol.errors import BadModel
 
 GPT_BIGCODE = {"model_type": "gpt_bigcode", "n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 100}
@@ -35,6 +35,15 @@ GRANITE = {
 }
 
 
+LFM2 = {"model_type": "lfm2", "num_hidden_layers": 2, "layer_types": ["conv", "full_attention"]}
+
+
+def test_the_text_model_of_several_models_in_one() -> None:
+    text = {"num_hidden_layers": 3, "num_key_value_heads": 2, "head_dim": 16, "max_position_embeddings": 99}
+    shape = read_generic_shape({"model_type": "gemma3", "text_config": text}, "here")
+    assert (shape.layers, shape.kv_heads, shape.head_dim, shape.max_positions) == (3, 2, 16, 99)
+
+
 def test_a_hybrid_class_without_layers_that_keep_a_state() -> None:
     shape = read_generic_shape({**GRANITE, "layer_types": ["attention"] * 3}, "here")
     assert (shape.layers, shape.kv_heads, shape.head_dim) == (3, 2, 16)
@@ -53,6 +62,9 @@ def test_context_ends_where_rope_begins_to_change() -> None:
     factors = [1.0] * 16
     longrope = {"rope_type": "longrope", "short_factor": factors, "long_factor": factors}
     assert read_generic_shape({**PHI3, "rope_scaling": longrope}, "here").max_positions == 512
+    of_kinds = {"full_attention": {**longrope, "original_max_position_embeddings": 256}}
+    mellum = {"model_type": "mellum", "max_position_embeddings": 4096, "rope_parameters": of_kinds}
+    assert read_generic_shape(mellum, "here").max_positions == 256
 
 
 @pytest.mark.parametrize(
@@ -64,6 +76,16 @@ def test_context_ends_where_rope_begins_to_change() -> None:
         ({"model_type": "mamba"}, "'mamba' keep a state that cannot be cropped"),
         ({"model_type": "jamba"}, "'jamba' keep a state that cannot be cropped"),
         ({"model_type": "rwkv"}, "'rwkv' keep a state that cannot be cropped"),
+        ({"model_type": "minimax"}, "'minimax' keep a state that cannot be cropped .*, in 16 of 32 layers"),
+        ({"model_type": "falcon_h1"}, "'falcon_h1' keep a state that cannot be cropped"),
+        ({"model_type": "qwen3_5"}, "'qwen3_5' keep a state that cannot be cropped"),
+        (LFM2, "'lfm2' keep a state that cannot be cropped .*, in 1 of 2 layers"),
+        ({"model_type": "deepseek_v2"}, "'deepseek_v2' keep keys and values compressed"),
+        ({"model_type": "glm4_moe_lite"}, "'glm4_moe_lite' keep keys and values compressed"),
+        ({"model_type": "deepseek_v32"}, "layers of the kind 'indexed_attention' keep more than keys and values"),
+        ({"model_type": "gemma4_text"}, "do not have one shape .4 heads of 256 numbers and 4 heads of 512 numbers"),
+        ({"model_type": "mimo_v2_flash"}, "do not have one shape .4 heads of 128 numbers and 4 heads of 192"),
+        ({"model_type": "starcoder2", "num_key_value_heads": "two"}, "expected int, got str .value: 'two'"),
         ({**GPT_BIGCODE, "n_head": 0}, "num_attention_heads must be a positive integer, not 0"),
         ({**GPT_BIGCODE, "n_layer": "many"}, "n_layer"),
     ],

@@ -17,6 +17,7 @@ from safetensors.torch import load_file
 
 from inference.backends.cpu.library import unavailable_reason
 from inference.backends.cpu.model import KernelModel
+from inference.backends.generic import load_generic
 from inference.backends.llama.decoder import Decoder
 from inference.backends.model import Chunk
 from inference.checkpoints.architecture import Architecture
@@ -135,7 +136,7 @@ def blocks(rows: int, columns: int, kind: str) -> NDArray[np.uint8]:
 
 
 def test_a_family_of_transformers_runs_from_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    rope = {"rope_type": "default", "rope_theta": 1e6}
+    rope = {"rope_type": "yarn", "rope_theta": 1e6, "factor": 4.0, "original_max_position_embeddings": 64}
     shape = {**BLOCKS, "num_key_value_heads": 2, "sliding_window": None, "rope_parameters": rope}
     monkeypatch.setitem(ARCHITECTURES, "Starcoder2", ("Starcoder2ForCausalLM", shape))
     original = write_model(tmp_path / "model", "Starcoder2")
@@ -144,6 +145,11 @@ def test_a_family_of_transformers_runs_from_a_file(tmp_path: Path, monkeypatch: 
     options = EngineOptions(str(original), device="cpu", dtype="float32", threads=1)
     ours, theirs = (load_engine(replace(options, model=str(model))) for model in (blob, original))
     assert ours.complete(REQUEST).text == theirs.complete(REQUEST).text != ""
+    loaded = [load_generic(blob, 256, CPU, torch.float32, fields=open_checkpoint(blob, "blob").config)]
+    loaded.append(load_generic(original, 256, CPU, torch.float32))
+    tokens = [token % 599 for token in range(200)]
+    of_file, of_folder = (model.logits(Chunk(tokens, 0, model.new_workspace(), 200)) for model in loaded)
+    assert torch.allclose(of_file, of_folder, atol=1e-5 * float(of_folder.std()))
 
 
 def write_starcoder2(path: Path, folder: Path) -> Path:
@@ -155,5 +161,9 @@ def write_starcoder2(path: Path, folder: Path) -> Path:
         assert theirs is not None, name
         tensors[theirs] = (tensor.float().numpy(), "F32")
     fields = model_fields({"rms_norm_eps": config["norm_epsilon"], **config})
+    rope = config["rope_parameters"]
+    scaling = {"type": rope["rope_type"], "factor": rope["factor"]}
+    scaling["original_context_length"] = rope["original_max_position_embeddings"]
+    fields |= {f"starcoder2.rope.scaling.{key}": value for key, value in scaling.items()}
     fields["starcoder2.attention.layer_norm_epsilon"] = fields.pop("starcoder2.attention.layer_norm_rms_epsilon")
     return write_file(path, fields | tokenizer_fields(folder / "tokenizer.json"), tensors)

@@ -136,7 +136,9 @@ def test_vocabulary_that_hits_a_marker_with_text_is_refused(tmp_path: Path) -> N
     [
         ("nonsense", "cannot be read as a tokenizer"),
         ("[]", "not a tokenizer of the tokenizers library"),
-        ('{"model": {"type": "Unigram"}}', "no fill-in-the-middle markers"),
+        ('{"model": {"type": "Unigram"}}', "needs a byte-level BPE tokenizer"),
+        ('{"model": "x"}', "cannot be read as a tokenizer: AttributeError"),
+        ("[" * 100_000, "cannot be read as a tokenizer: RecursionError"),
     ],
 )
 def test_files_that_are_no_tokenizers_are_refused(tmp_path: Path, content: str, message: str) -> None:
@@ -154,5 +156,15 @@ def test_other_kinds_of_tokenizer_are_refused(tmp_path: Path) -> None:
     with pytest.raises(BadModel, match="a byte-level BPE tokenizer, or BPE with byte fallback"):
         read_tokenizer(path)
     path.write_text(json.dumps({**definition, "model": {"type": "BPE", "vocab": 5}}))
+    with pytest.raises(BadModel, match="cannot be read as a tokenizer"):
+        read_tokenizer(path)
+    path.write_text(json.dumps({**definition, "added_tokens": None}))
+    with pytest.raises(BadModel, match="no fill-in-the-middle markers"):
+        read_tokenizer(path)
+    path.write_text(json.dumps({**definition, "pre_tokenizer": {"type": "nonsense"}}))
     with pytest.raises(BadModel, match="the tokenizers library refuses"):
         read_tokenizer(path)
+    for id_ in (-1, 2**22, 2**31, 2**40, 1.5):
+        path.write_text(json.dumps({**definition, "added_tokens": [{"id": id_, "content": "<|fim_prefix|>"}]}))
+        with pytest.raises(BadModel, match=r"tokenizer.json (has a token whose id|cannot be read)"):
+            read_tokenizer(path)
