@@ -15,7 +15,7 @@ from inference.backends.llama.weights import DecoderWeights, LayerWeights
 from inference.backends.model import Choice, Chunk
 from inference.backends.sampling import greedy_choices
 from inference.checkpoints.architecture import Architecture
-from inference.checkpoints.quantization import GROUP, LARGEST_INT8, quantize
+from inference.checkpoints.quantization import GROUP, LARGEST_INT8, QuantizedMatrix, quantize
 from kv_store.workspace import KVWorkspace
 
 
@@ -87,7 +87,7 @@ class FallbackDecoder:
         return F.rms_norm(x, (x.shape[-1],), weight.float(), self.architecture.norm_epsilon)
 
 
-def _product(x: Tensor, weight: Tensor, weight_type: WeightType) -> Tensor:
+def _product(x: Tensor, weight: Tensor | QuantizedMatrix, weight_type: WeightType) -> Tensor:
     return F.linear(_rounded_inputs(x, weight_type), _rounded_weights(weight, weight_type))
 
 
@@ -103,7 +103,9 @@ def _rounded_inputs(x: Tensor, weight_type: WeightType) -> Tensor:
     return ((groups * factors).round() * (limits / LARGEST_INT8)).flatten(1)[:, : x.shape[1]]
 
 
-def _rounded_weights(weight: Tensor, weight_type: WeightType) -> Tensor:
+def _rounded_weights(weight: Tensor | QuantizedMatrix, weight_type: WeightType) -> Tensor:
+    if isinstance(weight, QuantizedMatrix):
+        return weight.dequantized()
     if weight_type == "float32":
         return weight.float()
     if weight_type == "bfloat16":

@@ -99,7 +99,7 @@ def reader_of(path: Path, **options: Any) -> QuantizedGgufReader:
 
 
 @pytest.mark.parametrize(
-    ("kind", "type_"), [("Q8_0", "int8"), ("Q4_0", "centred_int4"), ("Q4_1", "int4"), ("Q5_0", "int8")]
+    ("kind", "type_"), [("Q8_0", "int8"), ("Q4_0", "centred_int4"), ("Q4_1", "int4"), ("Q5_0", "int5")]
 )
 def test_quantized_matrices_stay_quantized(folder: Path, tmp_path: Path, kind: str, type_: str) -> None:
     path = write_gguf(tmp_path / "tiny.gguf", folder, kind)
