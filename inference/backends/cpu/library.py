@@ -55,7 +55,7 @@ class CModel(ctypes.Structure):
 
     _fields_ = (
         *_fields(c_int32, "layers", "hidden", "heads", "kv_heads", "head_dim", "vocabulary", "positions"),
-        *_fields(c_float, "norm_epsilon", "attention_scale"),
+        *_fields(c_float, "norm_epsilon", "attention_scale", "embedding_scale", "residual_scale"),
         ("embedding", CMatrix),
         ("layer_weights", POINTER(CLayerWeights)),
         ("final_norm", c_void_p),

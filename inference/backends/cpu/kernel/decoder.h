@@ -146,7 +146,9 @@ inline void Decoder::run(const int32_t* token_ids, const Sequence* called, int c
         first_chunks[index + 1] = first_chunks[index] + chunks_of(sequence.start + sequence.tokens);
         for (int t = 0; t < sequence.tokens; ++t, ++tokens) {
             positions[tokens] = sequence.start + t;
-            read_row(model.embedding, token_ids[tokens], model.hidden, residual.get() + (size_t)tokens * model.head.columns);
+            float* const row = residual.get() + (size_t)tokens * model.head.columns;
+            read_row(model.embedding, token_ids[tokens], model.hidden, row);
+            for (int i = 0; i < model.hidden; ++i) row[i] *= model.embedding_scale;
             if (t >= sequence.tokens - sequence.wanted) wanted_tokens[wanted++] = tokens;
         }
     }

@@ -72,7 +72,7 @@ struct LayerWeights {
 
 struct Model {
     int32_t layers, hidden, heads, kv_heads, head_dim, vocabulary, positions;
-    float norm_epsilon, attention_scale;
+    float norm_epsilon, attention_scale, embedding_scale, residual_scale;  // of Architecture
     Matrix embedding;  // [vocabulary, hidden]; the head if the two are tied
     const LayerWeights* layer_weights;
     const float* final_norm;

@@ -121,8 +121,8 @@ FN void dot_unit(const Matrix& matrix, int unit, const Input& input, int token, 
 
 enum Finish { STORE, ADD, GATE };
 
-// Writes a unit's results for one token: stored, added, or as the SwiGLU of its gate rows and up rows.
-FN void finish_unit(Finish finish, const float* tile, const float* bias, float* to, int unit) {
+// Writes a unit's results for one token: stored, added times `scale`, or as the SwiGLU of its gate rows and up rows.
+FN void finish_unit(Finish finish, float scale, const float* tile, const float* bias, float* to, int unit) {
     Floats row[VECTORS];
     for (int v = 0; v < VECTORS; ++v) {
         row[v] = load(tile + v * LANES);
@@ -135,26 +135,27 @@ FN void finish_unit(Finish finish, const float* tile, const float* bias, float* 
     }
     for (int v = 0; v < VECTORS; ++v) {
         float* const place = to + unit * UNIT + v * LANES;
-        store(place, finish == ADD ? load(place) + row[v] : row[v]);
+        store(place, finish == ADD ? fused(row[v], spread(scale), load(place)) : row[v]);
     }
 }
 
 // All tokens of one unit.
 template <int TYPE>
-FN void project_unit(const Matrix& matrix, int unit, const Input& input, int tokens, Finish finish, float* to,
+FN void project_unit(const Matrix& matrix, int unit, const Input& input, int tokens, Finish finish, float scale, float* to,
                      int64_t stride) {
     alignas(LINE) float tile[TOKENS_OF<TYPE> * UNIT];
     for (int token = 0; token < tokens; token += TOKENS_OF<TYPE>) {
         const int count = std::min(TOKENS_OF<TYPE>, tokens - token);
         dot_unit<TYPE>(matrix, unit, input, token, count, tile);
         for (int t = 0; t < count; ++t)
-            finish_unit(finish, tile + t * UNIT, matrix.bias, to + (token + t) * stride, unit);
+            finish_unit(finish, scale, tile + t * UNIT, matrix.bias, to + (token + t) * stride, unit);
     }
 }
 
 // Rows of matrix * input, to `to` [tokens, stride]: the units of `run`, and those that the thread gets after it.
 FN void project(Decoder& d, int thread, Share run, const Matrix& matrix, const Input& input, int tokens, Finish finish,
                 float* to, int64_t stride) {
+    const float scale = d.model.residual_scale;
     do {
         for (int unit = run.begin; unit < run.end; ++unit) {
             const Matrix* part = &matrix;
@@ -167,15 +168,15 @@ FN void project(Decoder& d, int thread, Share run, const Matrix& matrix, const I
                 x.offsets += x.next_offsets;
             }
             switch (part->type) {
-                case FLOAT32: project_unit<FLOAT32>(*part, own, x, tokens, finish, place, stride); break;
-                case BFLOAT16: project_unit<BFLOAT16>(*part, own, x, tokens, finish, place, stride); break;
-                case INT8: project_unit<INT8>(*part, own, x, tokens, finish, place, stride); break;
-                case INT4: project_unit<INT4>(*part, own, x, tokens, finish, place, stride); break;
-                case CENTRED_INT4: project_unit<CENTRED_INT4>(*part, own, x, tokens, finish, place, stride); break;
-                case INT5: project_unit<INT5>(*part, own, x, tokens, finish, place, stride); break;
-                case INT6: project_unit<INT6>(*part, own, x, tokens, finish, place, stride); break;
-                case NARROW_FLOAT32: project_unit<NARROW_FLOAT32>(*part, own, x, tokens, finish, place, stride); break;
-                case FLOAT16: project_unit<FLOAT16>(*part, own, x, tokens, finish, place, stride); break;
+                case FLOAT32: project_unit<FLOAT32>(*part, own, x, tokens, finish, scale, place, stride); break;
+                case BFLOAT16: project_unit<BFLOAT16>(*part, own, x, tokens, finish, scale, place, stride); break;
+                case INT8: project_unit<INT8>(*part, own, x, tokens, finish, scale, place, stride); break;
+                case INT4: project_unit<INT4>(*part, own, x, tokens, finish, scale, place, stride); break;
+                case CENTRED_INT4: project_unit<CENTRED_INT4>(*part, own, x, tokens, finish, scale, place, stride); break;
+                case INT5: project_unit<INT5>(*part, own, x, tokens, finish, scale, place, stride); break;
+                case INT6: project_unit<INT6>(*part, own, x, tokens, finish, scale, place, stride); break;
+                case NARROW_FLOAT32: project_unit<NARROW_FLOAT32>(*part, own, x, tokens, finish, scale, place, stride); break;
+                case FLOAT16: project_unit<FLOAT16>(*part, own, x, tokens, finish, scale, place, stride); break;
             }
         }
     } while (d.team.take(thread, run));

@@ -58,6 +58,7 @@ shapes = st.builds(
     biases=st.booleans(),
     qk_norm=st.booleans(),
     tied=st.booleans(),
+    scaled=st.booleans(),
 )
 
 
