@@ -331,9 +331,9 @@ class GgufReader:
     def _order(self, name: str, rows: int) -> Any:
         """The rows of queries and keys as our RoPE wants them, whose pairs lie half a head apart.
 
-        llama.cpp has them side by side for the architecture `llama`.
+        llama.cpp has them side by side for the architectures `llama` and `granite`.
         """
-        if self._architecture.model_type != "llama" or not name.endswith(_TURNED):
+        if self._architecture.model_type not in ("llama", "granite") or not name.endswith(_TURNED):
             return slice(None)
         heads = rows // self._architecture.head_dim
         return np.arange(rows).reshape(heads, -1, 2).transpose(0, 2, 1).reshape(-1)
