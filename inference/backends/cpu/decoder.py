@@ -229,7 +229,7 @@ class KernelDecoder:
 
     def _rows_by_type(self, weight: Matrix, bias: Tensor | None, weight_type: WeightType) -> CMatrix:
         """Rows of several quantized types, as many GGUF files have, as matrices of one type each, in a list."""
-        parts = weight.by_type() if isinstance(weight, StoredMatrix) else [weight]
+        parts: Sequence[Matrix] = weight.by_type() if isinstance(weight, StoredMatrix) else [weight]
         if any(part.shape[0] % UNIT for part in parts[:-1]):  # padding would come between
             parts = [weight]
         first_rows = list(accumulate((part.shape[0] for part in parts), initial=0))

@@ -104,7 +104,8 @@ def _q5_1(stored: Bytes) -> QuantizedMatrix:
 
 def _fives(fifth: Bytes, packed: Bytes) -> Numbers:
     """The numbers of blocks that store the fifth bits of all columns, and their lower halves."""
-    return _halves(packed) | np.unpackbits(fifth, axis=2, bitorder="little") << 4
+    numbers: Numbers = _halves(packed) | np.unpackbits(fifth, axis=2, bitorder="little") << 4
+    return numbers
 
 
 def _q4_0(stored: Bytes) -> QuantizedMatrix:
