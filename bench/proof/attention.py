@@ -111,7 +111,8 @@ class _Inputs:
         """The attention [kv_heads, group, tokens, head_dim], computed in this dtype by the decoder's own call."""
         if dtype not in self._spans:
             self._spans[dtype] = self._span(dtype)
-        return self._spans[dtype].attend(0, *(each.to(dtype) for each in (self._q, self._k, self._v)))
+        q, k, v = (each.to(dtype) for each in (self._q, self._k, self._v))
+        return self._spans[dtype].attend(0, q, k, v, self.call.head_dim**-0.5)
 
     def _span(self, dtype: torch.dtype) -> AttentionSpan:
         call, device = self.call, self._q.device

@@ -36,6 +36,7 @@ def shape(
         qk_norm=qk_norm,
         rope_theta=10000.0,
         rope_type="default",
+        attention_scale=head_dim**-0.5,
     )
 
 

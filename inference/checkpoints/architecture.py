@@ -9,7 +9,7 @@ from typing import Any
 
 from protocol.errors import BadModel
 
-SUPPORTED_TYPES = ("llama", "qwen2", "qwen3", "mistral")
+SUPPORTED_TYPES = ("llama", "qwen2", "qwen3", "mistral", "granite")
 QK_NORM_TYPES = ("qwen3",)
 DEFAULTS: Mapping[str, Mapping[str, int]] = {
     "mistral": {"num_key_value_heads": 8, "sliding_window": 4096},
@@ -47,7 +47,14 @@ class ModelShape:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Architecture(ModelShape):
-    """The further sizes that our decoder needs."""
+    """The further sizes that our decoder needs.
+
+    Attributes:
+        attention_scale: factor of attention scores.
+        embedding_scale: factor of the embeddings, and so of the residuals that a layer begins with.
+        residual_scale: factor of what attention and MLP add to the residuals.
+        logits_scale: factor of the logits.
+    """
 
     hidden: int
     intermediate: int
@@ -58,6 +65,10 @@ class Architecture(ModelShape):
     qk_norm: bool
     rope_theta: float
     rope_type: str
+    attention_scale: float
+    embedding_scale: float = 1.0
+    residual_scale: float = 1.0
+    logits_scale: float = 1.0
 
 
 def read_architecture(config: Mapping[str, Any], where: str) -> Architecture:
@@ -74,6 +85,7 @@ def read_architecture(config: Mapping[str, Any], where: str) -> Architecture:
     heads = _positive(config, "num_attention_heads", where)
     hidden = _positive(config, "hidden_size", where)
     rope = _rope_settings(config)
+    head_dim = _positive(config, "head_dim", where) if config.get("head_dim") else hidden // heads
     architecture = Architecture(
         model_type=str(model_type),
         layers=_positive(config, "num_hidden_layers", where),
@@ -81,7 +93,7 @@ def read_architecture(config: Mapping[str, Any], where: str) -> Architecture:
         intermediate=_positive(config, "intermediate_size", where),
         heads=heads,
         kv_heads=_positive(config, "num_key_value_heads", where) if config.get("num_key_value_heads") else heads,
-        head_dim=_positive(config, "head_dim", where) if config.get("head_dim") else hidden // heads,
+        head_dim=head_dim,
         vocabulary=_positive(config, "vocab_size", where),
         norm_epsilon=_number(config, "rms_norm_eps", 1e-6, where),
         max_positions=_usable_positions(config, where),
@@ -89,10 +101,20 @@ def read_architecture(config: Mapping[str, Any], where: str) -> Architecture:
         qk_norm=model_type in QK_NORM_TYPES,
         rope_theta=_number(rope if "rope_theta" in rope else config, "rope_theta", 10000.0, where),
         rope_type=str(rope.get("rope_type", rope.get("type", "default"))),
+        **(_granite_scales(config, where) if model_type == "granite" else {"attention_scale": head_dim**-0.5}),
     )
     _check_shape(architecture, where)
     _check_rope(rope, architecture, where)
     return architecture
+
+
+def _granite_scales(config: Mapping[str, Any], where: str) -> dict[str, float]:
+    return {
+        "attention_scale": _number(config, "attention_multiplier", 1.0, where),
+        "embedding_scale": _number(config, "embedding_multiplier", 1.0, where),
+        "residual_scale": _number(config, "residual_multiplier", 1.0, where),
+        "logits_scale": 1 / _number(config, "logits_scaling", 1.0, where),
+    }
 
 
 def _rope_settings(config: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -2,45 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from inference.checkpoints.weights import QuantizedType
+from inference.checkpoints.weights import QuantizedType, RoundedType
 
-GROUP = 32  # columns that share a scale
+GROUP = 32  # columns that share a scale; half as many in int6
 LARGEST_INT8, LARGEST_INT4 = 127, 15
-CENTRE = 8  # the number of centred_int4 that stands for zero
+CENTRES: Mapping[QuantizedType, int] = {"centred_int4": 8, "int6": 32}
+"""The numbers that stand for zero, of unsigned types without minima."""
 SHRINKS = (1.0, 0.95, 0.9, 0.85, 0.8)  # of a group's range; values beyond are clamped
 
 
 @dataclass(frozen=True, slots=True)
 class QuantizedMatrix:
-    """int8: weight = number * scale, numbers from -127 to 127. int4: weight = number * scale + minimum, 0 to 15.
+    """int8: weight = number * scale, numbers from -127 to 127.
 
-    centred_int4: int4 with a minimum of -8 scales, weight = (number - CENTRE) * scale.
+    int4, int5: weight = number * scale + minimum, numbers from 0 to 15, or to 31. centred_int4, int6: weight =
+    (number - centre) * scale, numbers from 0 to 15 and a centre of 8, or to 63 and 32.
     """
 
-    numbers: Tensor  # [rows, columns]: int8; uint8 for both kinds of int4
-    scales: Tensor  # float16 [rows, columns / GROUP]
-    minima: Tensor | None  # likewise, for int4
-
-    @property
-    def type(self) -> QuantizedType:
-        if self.minima is not None:
-            return "int4"
-        return "int8" if self.numbers.dtype == torch.int8 else "centred_int4"
+    type: QuantizedType
+    numbers: Tensor  # [rows, columns]: int8; uint8 for the other types
+    scales: Tensor  # float16 [rows, columns / GROUP]; int6: [rows, 2 * columns / GROUP]
+    minima: Tensor | None  # float16 [rows, columns / GROUP], for int4 and int5
 
     def as_type(self, to: QuantizedType) -> QuantizedMatrix:
-        """The weights in their own type or a larger one: as they are in int4, rounded in int8."""
+        """The weights in their own type or a larger one (see `common_type`): rounded in int8, else as they are."""
         if to == self.type:
             return self
-        if to == "int4" and self.type == "centred_int4":
-            return QuantizedMatrix(self.numbers, self.scales, self.scales * -CENTRE)
-        assert to == "int8"
-        return quantize(self.dequantized(), to)
+        match to:
+            case "int8":
+                return quantize(self.dequantized(), to)
+            case "int6":
+                numbers = self.numbers + (CENTRES["int6"] - CENTRES[self.type])
+                return QuantizedMatrix(to, numbers, self.scales.repeat_interleave(2, dim=1), None)
+            case _:
+                minima = self.scales * -CENTRES[self.type] if self.minima is None else self.minima
+                return QuantizedMatrix(to, self.numbers, self.scales, minima)
 
     @property
     def shape(self) -> torch.Size:
@@ -48,23 +50,22 @@ class QuantizedMatrix:
 
     def map(self, change: Callable[[Tensor], Tensor]) -> QuantizedMatrix:
         """The matrix with `change` applied to all its tensors."""
-        return QuantizedMatrix(
-            change(self.numbers), change(self.scales), None if self.minima is None else change(self.minima)
-        )
+        minima = None if self.minima is None else change(self.minima)
+        return QuantizedMatrix(self.type, change(self.numbers), change(self.scales), minima)
 
     def __getitem__(self, rows: slice) -> QuantizedMatrix:
         return self.map(lambda tensor: tensor[rows])
 
     def dequantized(self) -> Tensor:
         """float32 [rows, columns]."""
-        centre = CENTRE if self.type == "centred_int4" else 0
-        groups = (self.numbers.float() - centre).view(*self.scales.shape, GROUP) * self.scales.float().unsqueeze(2)
+        centred = self.numbers.float() - CENTRES.get(self.type, 0)
+        groups = centred.view(*self.scales.shape, -1) * self.scales.float().unsqueeze(2)
         if self.minima is not None:
             groups += self.minima.float().unsqueeze(2)
         return groups.flatten(1)
 
 
-def quantize(weight: Tensor, to: QuantizedType) -> QuantizedMatrix:
+def quantize(weight: Tensor, to: RoundedType) -> QuantizedMatrix:
     """weight: [rows, columns] of any floating dtype, columns a multiple of GROUP."""
     groups = weight.float().reshape(len(weight), -1, GROUP)
     match to:
@@ -82,7 +83,7 @@ def _quantize_int8(groups: Tensor) -> QuantizedMatrix:
     scales = torch.where(near.float() < exact, (near.view(torch.int16) + 1).view(torch.float16), near)
     divisors = torch.where(scales == 0, 1.0, scales.float())
     numbers = (groups / divisors.unsqueeze(2)).round().clamp(-LARGEST_INT8, LARGEST_INT8)
-    return QuantizedMatrix(numbers.flatten(1).to(torch.int8), scales, None)
+    return QuantizedMatrix("int8", numbers.flatten(1).to(torch.int8), scales, None)
 
 
 def _quantize_int4(groups: Tensor) -> QuantizedMatrix:
@@ -103,16 +104,17 @@ def _quantize_int4(groups: Tensor) -> QuantizedMatrix:
         best = candidate if best is None else _choose(better, candidate, best)
     assert best is not None
     numbers, scales, minima = best
-    return QuantizedMatrix(numbers.flatten(1).to(torch.uint8), scales, minima)
+    return QuantizedMatrix("int4", numbers.flatten(1).to(torch.uint8), scales, minima)
 
 
 def _quantize_centred_int4(groups: Tensor) -> QuantizedMatrix:
     """The value farthest from zero gets the number 0, as in Q4_0: there is one more below the centre than above it."""
     farthest = groups.gather(2, groups.abs().argmax(dim=2, keepdim=True)).squeeze(2)
-    scales = (farthest / -CENTRE).half()
-    numbers = _nearest_int4(groups, scales.float(), scales.float() * -CENTRE)
-    numbers = torch.where(scales.unsqueeze(2) == 0, CENTRE, numbers)
-    return QuantizedMatrix(numbers.flatten(1).to(torch.uint8), scales, None)
+    centre = CENTRES["centred_int4"]
+    scales = (farthest / -centre).half()
+    numbers = _nearest_int4(groups, scales.float(), scales.float() * -centre)
+    numbers = torch.where(scales.unsqueeze(2) == 0, centre, numbers)
+    return QuantizedMatrix("centred_int4", numbers.flatten(1).to(torch.uint8), scales, None)
 
 
 def _choose(

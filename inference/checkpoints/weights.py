@@ -6,7 +6,7 @@ import hashlib
 import json
 import math
 import struct
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -17,17 +17,38 @@ HEADER_LENGTH_BYTES = 8
 MAX_HEADER_BYTES = 100 * 2**20  # the format's own limit
 SAMPLE_BYTES = 4096
 
-QuantizedType = Literal["int8", "int4", "centred_int4"]
+RoundedType = Literal["int8", "int4", "centred_int4"]
 """Integers with a scale for each group of columns. int4 has a minimum as well; that of centred_int4 is -8 scales."""
 
-_INT4_TYPES: Mapping[str, QuantizedType] = {"Q4_0": "centred_int4", "Q4_1": "int4", "Q4_K": "int4"}
+QuantizedType = Literal[RoundedType, "int5", "int6"]
+"""Also what only GGUF files have: int5 is as int4; int6 is centred, and has a scale for each half of a group."""
+
+_SMALL_TYPES: Mapping[str, QuantizedType] = {
+    "Q4_0": "centred_int4",
+    "Q4_1": "int4",
+    "Q4_K": "int4",
+    "Q5_0": "int5",
+    "Q5_1": "int5",
+    "Q5_K": "int5",
+    "Q6_K": "int6",
+}
+
+
+_REPRESENTED: Mapping[QuantizedType, Set[QuantizedType]] = {
+    "centred_int4": {"centred_int4"},
+    "int4": {"int4", "centred_int4"},
+    "int5": {"int5", "int4", "centred_int4"},
+    "int6": {"int6", "centred_int4"},
+}
+"""By type, the smallest first, those whose matrices it represents exactly."""
 
 
 def common_type(types: Collection[QuantizedType | None]) -> QuantizedType:
     """The smallest type that represents matrices of all these types, as far as 8 bits do; None: unquantized."""
-    if set(types) == {"centred_int4"}:
-        return "centred_int4"
-    return "int4" if set(types) <= {"int4", "centred_int4"} else "int8"
+    for larger, represented in _REPRESENTED.items():
+        if set(types) <= represented:
+            return larger
+    return "int8"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +67,9 @@ class StoredTensor:
     @property
     def kernel_type(self) -> QuantizedType | None:
         """The type of the CPU kernel that is nearest to a quantized one of GGUF; None for unquantized numbers."""
-        if not self.type_name.startswith(("Q", "IQ", "TQ", "MXFP")):
+        if not self.type_name.startswith(("Q", "IQ", "TQ", "MXFP", "NVFP")):
             return None
-        return _INT4_TYPES.get(self.type_name, "int8")
+        return _SMALL_TYPES.get(self.type_name, "int8")
 
 
 @dataclass(frozen=True, slots=True)

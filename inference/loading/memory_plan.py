@@ -30,9 +30,10 @@ KERNEL_BYTES = 12 * 2**10  # that the driver takes for each in a graph, until a 
 MOST_PREFILL_CHUNK = 2048
 PREFILL_SHARE = 1 / 32  # of free memory, at most, for the activations of a chunk that is larger than asked for
 # Per value, with the group's share of its scale and minimum.
-KERNEL_BITS: Mapping[str, float] = {"int8": 8.5, "int4": 5, "centred_int4": 4.5}
+KERNEL_BITS: Mapping[str, float] = {"int8": 8.5, "int6": 7, "int5": 6, "int4": 5, "centred_int4": 4.5}
+HALVES = ("F16", "BF16")  # that the kernel keeps as they are stored, whatever the dtype
 LARGEST_LOGITS = 32  # tokens whose logits a short forward holds at once
-_FUSED = re.compile(r"(?<=self_attn\.)[qkv]_proj(?=\.weight)|(?<=mlp\.)(gate|up)_proj(?=\.weight)")
+_FUSED = re.compile(r"(?<=mlp\.)(gate|up)_proj(?=\.weight)")
 HEAD, EMBEDDING = "lm_head.weight", "model.embed_tokens.weight"
 
 
@@ -125,7 +126,8 @@ def weights_bytes(demand: MemoryDemand) -> int:
 
     On a GPU, int8 and fp8 take one byte per value, and one scale per row. The CPU kernel quantizes every matrix, and
     adds a float16 scale, for int4 also a minimum, per group of columns; embedding and head have 8 bits at least. Of a
-    GGUF file it keeps the types unless a setting says otherwise; the other backends dequantize it.
+    GGUF file it keeps the types unless a setting says otherwise, and of any file matrices of 16 bits; the other
+    backends widen them to the dtype.
     """
     if demand.weights in KERNEL_BITS and not demand.on_gpu:
         return _kernel_bytes(demand)
@@ -141,7 +143,10 @@ def weights_bytes(demand: MemoryDemand) -> int:
         if types != {None}:
             total += int(values * KERNEL_BITS[common_type(types)] / 8)
             continue
-        total += _rounded(shape) if demand.weights != "auto" and _is_quantized(name, shape) else values * size
+        if demand.on_kernel and tensor.type_name in HALVES and len(shape) == 2:
+            total += values * 2
+        else:
+            total += _rounded(shape) if demand.weights != "auto" and _is_quantized(name, shape) else values * size
         if name == EMBEDDING and tied and demand.weights == "fp8":
             total += _rounded(shape)  # the head is a separate copy
     return total
@@ -156,7 +161,7 @@ def _fused_types(files: Sequence[WeightsFile]) -> Mapping[str, set[QuantizedType
 
 
 def _fused_name(name: str) -> str:
-    """One name for queries, keys and values of a layer, and one for gate and up."""
+    """One name for gate and up of a layer."""
     return _FUSED.sub("fused", name)
 
 

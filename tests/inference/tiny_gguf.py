@@ -47,7 +47,7 @@ def write_gguf(
         module, _, suffix = name.rpartition(".")
         stored = their_name(module, suffix)
         values = tensor.float().numpy()
-        if config["model_type"] == "llama" and (".q_proj" in name or ".k_proj" in name):
+        if config["model_type"] in ("llama", "granite") and (".q_proj" in name or ".k_proj" in name):
             values = permuted(values, config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"])
         chosen = next((kinds[part] for part in kinds if part in stored), kind)
         tensors[stored] = (values, chosen if tensor.dim() == 2 else "F32")
@@ -93,6 +93,10 @@ def model_fields(config: Mapping[str, Any]) -> Fields:
         "rope.dimension_count": head_dim,
         "rope.freq_base": float(config["rope_parameters"]["rope_theta"]),
     }
+    if architecture == "granite":
+        multiplied = {"attention": "attention.scale", "embedding": "embedding_scale", "residual": "residual_scale"}
+        fields |= {key: float(config[f"{name}_multiplier"]) for name, key in multiplied.items()}
+        fields["logit_scale"] = float(config["logits_scaling"])
     return {"general.architecture": architecture} | {f"{architecture}.{key}": value for key, value in fields.items()}
 
 

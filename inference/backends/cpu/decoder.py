@@ -5,9 +5,9 @@ from __future__ import annotations
 import ctypes
 import threading
 import weakref
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
-from itertools import islice
+from itertools import accumulate, islice
 
 import torch
 from torch import Tensor
@@ -29,6 +29,7 @@ from inference.backends.cpu.packing import (
     BLOCK,
     UNIT,
     PackedMatrix,
+    PackedType,
     WeightType,
     pack_gate_up,
     pack_matrix,
@@ -36,7 +37,7 @@ from inference.backends.cpu.packing import (
     padded,
     vocabulary_type,
 )
-from inference.backends.llama.weights import LayerWeights, Matrix, WeightsSource
+from inference.backends.llama.weights import LayerWeights, Matrix, StoredMatrix, WeightsSource
 from inference.backends.model import Choice, Chunk
 from inference.backends.sampling import choose
 from inference.checkpoints.architecture import Architecture
@@ -87,7 +88,17 @@ def _check_chunk(architecture: Architecture, positions: int, chunk: Chunk) -> No
 
 
 # NumberType of model.h
-NUMBER_TYPES = {"float32": 0, "bfloat16": 1, "int8": 2, "narrow_float32": 3, "int4": 4, "centred_int4": 5}
+NUMBER_TYPES: Mapping[PackedType, int] = {
+    "float32": 0,
+    "bfloat16": 1,
+    "int8": 2,
+    "narrow_float32": 3,
+    "int4": 4,
+    "centred_int4": 5,
+    "int5": 6,
+    "int6": 7,
+    "float16": 8,
+}
 DTYPE_NUMBERS = {torch.float32: 0, torch.bfloat16: 1}
 
 
@@ -193,10 +204,12 @@ class KernelDecoder:
             vocabulary=shape.vocabulary,
             positions=self._positions,
             norm_epsilon=shape.norm_epsilon,
-            attention_scale=shape.head_dim**-0.5,
+            attention_scale=shape.attention_scale,
+            embedding_scale=shape.embedding_scale,
+            residual_scale=shape.residual_scale,
             embedding=embedding,
             layer_weights=layers,
-            final_norm=self._address(pad_vector(weights.final_norm, BLOCK)),
+            final_norm=self._address(pad_vector(weights.final_norm.float() * shape.logits_scale, BLOCK)),
             head=head,
             cosines=self._address(cosines),
             sines=self._address(sines),
@@ -204,7 +217,7 @@ class KernelDecoder:
 
     def _layer(self, layer: LayerWeights[Matrix], weight_type: WeightType) -> CLayerWeights:
         return CLayerWeights(
-            qkv=self._matrix(pack_matrix(layer.qkv, layer.qkv_bias, weight_type)),
+            qkv=self._rows_by_type(layer.qkv, layer.qkv_bias, weight_type),
             attention_out=self._matrix(pack_matrix(layer.attention_out, layer.attention_out_bias, weight_type)),
             gate_up=self._matrix(pack_gate_up(layer.gate_up, layer.gate_up_bias, weight_type)),
             down=self._matrix(pack_matrix(layer.down, layer.down_bias, weight_type)),
@@ -214,10 +227,27 @@ class KernelDecoder:
             k_norm=self._address(None if layer.k_norm is None else pad_vector(layer.k_norm, 1)),
         )
 
+    def _rows_by_type(self, weight: Matrix, bias: Tensor | None, weight_type: WeightType) -> CMatrix:
+        """Rows of several quantized types, as many GGUF files have, as matrices of one type each, in a list."""
+        parts: Sequence[Matrix] = weight.by_type() if isinstance(weight, StoredMatrix) else [weight]
+        if any(part.shape[0] % UNIT for part in parts[:-1]):  # padding would come between
+            parts = [weight]
+        first_rows = list(accumulate((part.shape[0] for part in parts), initial=0))
+        following: CMatrix | None = None
+        for part, first in reversed(list(zip(parts, first_rows, strict=False))):
+            of_part = None if bias is None else bias[first : first + part.shape[0]]
+            matrix = self._matrix(pack_matrix(part, of_part, weight_type))
+            if following is not None:
+                self._kept.append(following)
+                matrix.next = ctypes.addressof(following)
+            following = matrix
+        assert following is not None
+        return following
+
     def _matrix(self, matrix: PackedMatrix) -> CMatrix:
         return_free_memory()  # that packing left between the matrices; the allocator would keep it
         addresses = (self._address(matrix.weights), self._address(matrix.scales), self._address(matrix.bias))
-        return CMatrix(*addresses, matrix.rows, matrix.columns, NUMBER_TYPES[matrix.type])
+        return CMatrix(*addresses, None, matrix.rows, matrix.columns, NUMBER_TYPES[matrix.type])
 
     def _address(self, tensor: Tensor | None) -> int | None:
         """The address of a tensor's data; the decoder keeps the tensor alive."""

@@ -20,7 +20,7 @@ from protocol.errors import MidfillError
 Level = Literal["portable", "avx2", "avx2_vnni", "avx512", "avx512_bf16"]
 LEVELS: tuple[Level, ...] = get_args(Level)  # in the order of decode.cpp, the best last
 
-VERSION = 7  # of the C ABI and the layouts
+VERSION = 8  # of the C ABI and the layouts
 FILE = f"_decode{EXTENSION_SUFFIXES[-1]}"  # the suffix without Python's version, as setup.py builds it
 LEVEL_VARIABLE = "MIDFILL_KERNEL_LEVEL"
 
@@ -38,7 +38,7 @@ def _fields(kind: Any, *names: str) -> list[tuple[str, Any]]:
 class CMatrix(ctypes.Structure):
     """Matrix of model.h."""
 
-    _fields_ = (*_fields(c_void_p, "weights", "scales", "bias"), *_fields(c_int32, "rows", "columns", "type"))
+    _fields_ = (*_fields(c_void_p, "weights", "scales", "bias", "next"), *_fields(c_int32, "rows", "columns", "type"))
 
 
 class CLayerWeights(ctypes.Structure):
@@ -55,7 +55,7 @@ class CModel(ctypes.Structure):
 
     _fields_ = (
         *_fields(c_int32, "layers", "hidden", "heads", "kv_heads", "head_dim", "vocabulary", "positions"),
-        *_fields(c_float, "norm_epsilon", "attention_scale"),
+        *_fields(c_float, "norm_epsilon", "attention_scale", "embedding_scale", "residual_scale"),
         ("embedding", CMatrix),
         ("layer_weights", POINTER(CLayerWeights)),
         ("final_norm", c_void_p),

@@ -12,14 +12,16 @@ from torch import Tensor
 
 from inference.backends.llama.weights import Matrix
 from inference.checkpoints.quantization import GROUP, QuantizedMatrix, quantize
-from inference.checkpoints.weights import QuantizedType
+from inference.checkpoints.weights import QuantizedType, RoundedType
 
-WeightType = Literal["float32", "bfloat16", QuantizedType]
-PackedType = Literal[WeightType, "narrow_float32"]
+WeightType = Literal["float32", "bfloat16", RoundedType]
+PackedType = Literal["float32", "bfloat16", "narrow_float32", "float16", QuantizedType]
 
 UNIT = 32  # rows stored side by side
 HALF = UNIT // 2  # rows of gate, and of up, in a shared unit
 BLOCK = 64  # rows are padded to a multiple of this many columns
+GROUP_WORDS = {"int8": 8, "int4": 4, "centred_int4": 4, "int5": 5, "int6": 6}
+"""32-bit words that the numbers of a group take."""
 VALUES_AT_ONCE = 2**16  # packed at once, to keep temporaries small
 
 
@@ -27,12 +29,12 @@ VALUES_AT_ONCE = 2**16  # packed at once, to keep temporaries small
 class PackedMatrix:
     """A matrix as the kernel reads it; `rows` and `columns` count the padding."""
 
-    weights: Tensor  # [rows / UNIT, words, UNIT, numbers per word]; int4, centred or not: bytes of two numbers
-    scales: Tensor | None  # float16 [rows / UNIT, groups, UNIT]; int4: [rows / UNIT, groups, 2, UNIT] with minima
+    weights: Tensor  # [rows / UNIT, words, UNIT, numbers per word]; of 4 to 6 bits: bytes of two or more numbers
+    scales: Tensor | None  # float16 [rows / UNIT, scales of a row, UNIT]; with minima: [rows / UNIT, groups, 2, UNIT]
     bias: Tensor | None  # float32 [rows]
     rows: int
     columns: int
-    type: PackedType  # narrow_float32: float32 weights that bfloat16 represents exactly, stored as such
+    type: PackedType  # narrow_float32, float16: float32 weights that bfloat16, or float16, represents exactly
 
 
 def vocabulary_type(weight_type: WeightType) -> WeightType:
@@ -53,8 +55,8 @@ def pad_vector(vector: Tensor, unit: int) -> Tensor:
 def pack_matrix(weight: Matrix, bias: Tensor | None, weight_type: WeightType) -> PackedMatrix:
     """weight: [rows, columns], of any floating dtype, or quantized, which keeps its type; bias: [rows]."""
     packed_type: PackedType = weight_type if isinstance(weight, Tensor) else weight.type
-    if isinstance(weight, Tensor) and weight_type == "float32" and fits_bfloat16(weight):
-        packed_type = "narrow_float32"
+    if isinstance(weight, Tensor) and weight_type == "float32":
+        packed_type = _narrowest(weight)
     rows, columns = padded(weight.shape[0], UNIT), padded(weight.shape[1], BLOCK)
     weights, scales = _allocate(rows // UNIT, columns, packed_type)
     unit = 0
@@ -73,12 +75,18 @@ def pack_gate_up(weight: Matrix, bias: Tensor | None, weight_type: WeightType) -
     return pack_matrix(interleaved, None if bias is None else _interleave_halves(bias), weight_type)
 
 
-def fits_bfloat16(weight: Tensor) -> bool:
-    """Whether bfloat16 represents the weight exactly, as for a checkpoint stored in bfloat16."""
-    if weight.dtype == torch.bfloat16:
+def fits(weight: Tensor, dtype: torch.dtype) -> bool:
+    """Whether `dtype` represents the weight exactly, as for a checkpoint stored in it."""
+    if weight.dtype == dtype:
         return True
     pieces = torch.split(weight, _rows_at_once(weight))
-    return all(torch.equal(piece, piece.bfloat16().to(piece.dtype)) for piece in pieces)
+    return all(torch.equal(piece, piece.to(dtype).to(piece.dtype)) for piece in pieces)
+
+
+def _narrowest(weight: Tensor) -> PackedType:
+    if fits(weight, torch.bfloat16):
+        return "narrow_float32"
+    return "float16" if fits(weight, torch.float16) else "float32"
 
 
 def _rows_at_once(weight: Matrix) -> int:
@@ -99,13 +107,13 @@ def _allocate(units: int, columns: int, packed_type: PackedType) -> tuple[Tensor
             return torch.empty(units, columns, UNIT, 1), None
         case "bfloat16" | "narrow_float32":
             return torch.empty(units, columns // 2, UNIT, 2, dtype=torch.bfloat16), None
-        case "int8":
-            scales = torch.empty(units, groups, UNIT, dtype=torch.float16)
-            return torch.empty(units, columns // 4, UNIT, 4, dtype=torch.uint8), scales
-        case "int4" | "centred_int4":
-            of_group = (2, UNIT) if packed_type == "int4" else (UNIT,)
-            scales = torch.empty(units, groups, *of_group, dtype=torch.float16)
-            return torch.empty(units, columns // 8, UNIT, 4, dtype=torch.uint8), scales
+        case "float16":
+            return torch.empty(units, columns, UNIT, 1, dtype=torch.float16), None
+        case _:
+            of_row = (groups * 2, UNIT) if packed_type == "int6" else (groups, UNIT)
+            shape = (groups, 2, UNIT) if packed_type in ("int4", "int5") else of_row
+            scales = torch.empty(units, *shape, dtype=torch.float16)
+            return torch.empty(units, groups * GROUP_WORDS[packed_type], UNIT, 4, dtype=torch.uint8), scales
 
 
 def _pack_rows(weight: Tensor | QuantizedMatrix, columns: int, packed_type: PackedType) -> tuple[Tensor, Tensor | None]:
@@ -117,22 +125,37 @@ def _pack_rows(weight: Tensor | QuantizedMatrix, columns: int, packed_type: Pack
             return _interleave_rows(whole.float(), 1), None
         case "bfloat16" | "narrow_float32":
             return _interleave_rows(whole.bfloat16(), 2), None
+        case "float16":
+            return _interleave_rows(whole.half(), 1), None
         case "int8" | "int4" | "centred_int4":
             return _pack_quantized(quantize(whole, packed_type), columns)
+        case "int5" | "int6":
+            raise AssertionError(f"only GGUF files have weights of the type {packed_type}")
 
 
 def _pack_quantized(weight: QuantizedMatrix, columns: int) -> tuple[Tensor, Tensor]:
     groups = columns // GROUP
-    scales = _interleave_rows(_pad(weight.scales, groups), 1).squeeze(3)
+    scales = _interleave_rows(_pad(weight.scales, columns * weight.scales.shape[1] // weight.shape[1]), 1).squeeze(3)
     numbers = _pad(weight.numbers, columns)
     if weight.type == "int8":
         return _interleave_rows((numbers.to(torch.int16) + 128).to(torch.uint8), 4), scales
-    eights = numbers.view(-1, columns // 8, 2, 4)  # eight columns to a word
-    words = _interleave_rows((eights[:, :, 0] | eights[:, :, 1] << 4).flatten(1), 4)
+    eights = (numbers & 15).view(-1, groups, GROUP // 8, 2, 4)  # eight columns to a word
+    of_group = [*_upper_words(numbers, weight.type), eights[:, :, :, 0] | eights[:, :, :, 1] << 4]
+    words = _interleave_rows(torch.cat(of_group, dim=2).flatten(1), 4)
     if weight.minima is None:
         return words, scales
     minima = _interleave_rows(_pad(weight.minima, groups), 1).squeeze(3)
     return words, torch.stack([scales, minima], dim=2)
+
+
+def _upper_words(numbers: Tensor, packed_type: QuantizedType) -> list[Tensor]:
+    """[rows, groups, words, 4]: of numbers of more than four bits, the further ones of each group."""
+    words = GROUP_WORDS[packed_type] - GROUP // 8
+    if words == 0:
+        return []
+    fields = (numbers >> 4).view(len(numbers), -1, words, GROUP // 4 // words, 4)  # of so many columns of a byte
+    shifts = torch.arange(fields.shape[3], dtype=torch.uint8) * words
+    return [(fields << shifts[:, None]).sum(dim=3, dtype=torch.uint8)]
 
 
 def _pad(matrix: Tensor, columns: int) -> Tensor:

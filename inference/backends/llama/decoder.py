@@ -1,5 +1,5 @@
-"""The decoder of the Llama family (Llama, Qwen2, Qwen3, Mistral), with its rotary positions, on workspaces' static
-buffers.
+"""The decoder of the Llama family (Llama, Qwen2, Qwen3, Mistral, Granite), with its rotary positions, on the static
+buffers of workspaces.
 """
 
 from __future__ import annotations
@@ -68,10 +68,11 @@ class SequenceSpan(Protocol):
     def positions(self) -> slice | Tensor:
         """In the workspace, as a slice or as int64 [tokens]."""
 
-    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
         """Write k and v [kv_heads, tokens, head_dim] to the workspace.
 
-        Returns the attention of q [kv_heads, group, tokens, head_dim] to them and what is before, shaped as q.
+        Returns the attention of q [kv_heads, group, tokens, head_dim] to them and what is before, shaped as q; `scale`
+        is the factor of the scores.
         """
 
 
@@ -93,7 +94,7 @@ class AttentionSpan:
     mask: Tensor | None
     is_causal: bool = False
 
-    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
         """As in the interface.
 
         The heads of a group share their keys without a copy. Those of a single token, or with a mask of each head, are
@@ -107,10 +108,13 @@ class AttentionSpan:
         group, tokens = q.shape[1:3]
         if tokens == 1 or (self.mask is not None and self.mask.shape[0] > tokens):
             stacked = q.flatten(1, 2).unsqueeze(1)
-            return F.scaled_dot_product_attention(stacked, keys, values, attn_mask=self.mask).reshape(q.shape)
+            alone = F.scaled_dot_product_attention(stacked, keys, values, attn_mask=self.mask, scale=scale)
+            return alone.reshape(q.shape)
         shared = (-1, group, -1, -1)
         keys, values = keys.expand(shared), values.expand(shared)
-        return F.scaled_dot_product_attention(q, keys, values, attn_mask=self.mask, is_causal=self.is_causal)
+        return F.scaled_dot_product_attention(
+            q, keys, values, attn_mask=self.mask, is_causal=self.is_causal, scale=scale
+        )
 
 
 class Decoder:
@@ -154,17 +158,22 @@ class Decoder:
 
     def hidden_of(self, token_ids: Tensor, spans: Sequence[SequenceSpan]) -> Tensor:
         """As `hidden`, for token ids, int64 [tokens], on the device."""
+        residual_scale = self.architecture.residual_scale
         x = F.embedding(token_ids, self._weights.embedding)
+        if self.architecture.embedding_scale != 1:
+            x = x * self.architecture.embedding_scale
         tables = tuple(torch.cat([table[span.positions] for span in spans]) for table in (self._cosines, self._sines))
         for index, layer in enumerate(self._weights.layers):
-            x = x + self._attention(index, layer, self._normed(x, layer.attention_norm), spans, tables)
-            x = x + self._mlp(layer, self._normed(x, layer.mlp_norm))
+            attended = self._attention(index, layer, self._normed(x, layer.attention_norm), spans, tables)
+            x = torch.add(x, attended, alpha=residual_scale)
+            x = torch.add(x, self._mlp(layer, self._normed(x, layer.mlp_norm)), alpha=residual_scale)
         return x
 
     @torch.inference_mode()
     def logits(self, hidden: Tensor) -> Tensor:
         """Logits [tokens, vocabulary] in float32 of hidden states [tokens, hidden]."""
-        return F.linear(self._normed(hidden, self._weights.final_norm), self._weights.head).float()
+        logits = F.linear(self._normed(hidden, self._weights.final_norm), self._weights.head).float()
+        return logits if self.architecture.logits_scale == 1 else logits * self.architecture.logits_scale
 
     def _spans(self, chunks: Sequence[Chunk]) -> list[AttentionSpan]:
         spans, row = [], 0
@@ -197,7 +206,8 @@ class Decoder:
             q, k = self._normed(q, layer.q_norm), self._normed(k, layer.k_norm)
         q, k = rotate(q, *tables), rotate(k, *tables)
         q = q.view(shape.kv_heads, shape.heads // shape.kv_heads, -1, shape.head_dim)
-        attended = [span.attend(index, q[:, :, span.rows], k[:, span.rows], v[:, span.rows]) for span in spans]
+        scale = shape.attention_scale
+        attended = [span.attend(index, q[:, :, span.rows], k[:, span.rows], v[:, span.rows], scale) for span in spans]
         together = attended[0] if len(attended) == 1 else torch.cat(attended, dim=2)
         heads_last = together.flatten(0, 1).transpose(0, 1).reshape(x.shape[0], -1)
         return F.linear(heads_last, layer.attention_out, layer.attention_out_bias)

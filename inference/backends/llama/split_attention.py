@@ -53,12 +53,14 @@ class SplitSpan:
     address: Tensor
     max_tokens: int
 
-    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        """As `Span.attend`."""
-        return attend(q, k, v, self.address, self.start, self.max_tokens, layer)
+    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
+        """As `SequenceSpan.attend`."""
+        return attend(q, k, v, self.address, self.start, self.max_tokens, layer, scale)
 
 
-def attend(q: Tensor, k: Tensor, v: Tensor, address: Tensor, start: Tensor, max_tokens: int, layer: int) -> Tensor:
+def attend(
+    q: Tensor, k: Tensor, v: Tensor, address: Tensor, start: Tensor, max_tokens: int, layer: int, scale: float
+) -> Tensor:
     """Write k and v [kv_heads, tokens, head_dim] to a layer of the workspace at `address`, from position `start` on.
 
     Returns the causal attention of q [kv_heads, group, tokens, head_dim] to them and what is before, shaped as q.
@@ -77,7 +79,7 @@ def attend(q: Tensor, k: Tensor, v: Tensor, address: Tensor, start: Tensor, max_
         k, v, address, start, at, values, head_stride, *k.stride()[:2], *v.stride()[:2], D=size, DTYPE=dtype
     )
     _partial[(heads, splits, triton.cdiv(rows, block_rows))](
-        q, address, start, sums, stats, at, values, head_stride, *q.stride()[:3], size**-0.5,
+        q, address, start, sums, stats, at, values, head_stride, *q.stride()[:3], scale,
         T=tokens, G=group, D=size, HEADS=heads, SPLITS=splits, ROWS=block_rows, KEYS=KEYS, DTYPE=dtype,
     )  # fmt: skip
     _merge[(heads, rows)](sums, stats, out, T=tokens, G=group, D=size, HEADS=heads, SPLITS=splits)

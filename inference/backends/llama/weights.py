@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, fields
+from itertools import groupby
 from pathlib import Path
-from typing import Any, Generic, Literal, Protocol, TypeVar
+from typing import Any, Generic, Literal, Protocol, TypeVar, get_args
 
 import numpy as np
 import torch
@@ -15,7 +16,7 @@ from torch import Tensor
 
 from inference.checkpoints.architecture import Architecture
 from inference.checkpoints.gguf import blocks as gguf_blocks
-from inference.checkpoints.quantization import GROUP, QuantizedMatrix, quantize
+from inference.checkpoints.quantization import QuantizedMatrix, quantize
 from inference.checkpoints.weights import QuantizedType, StoredTensor, WeightsFile, common_type
 from protocol.errors import BadModel
 
@@ -61,6 +62,11 @@ class StoredMatrix:
         """The matrix with its rows rearranged by `change`, which may add rows of zeros."""
         return StoredMatrix(self._parts, change(self._order))
 
+    def by_type(self) -> list[StoredMatrix]:
+        """The matrix, cut where the type of its tensors changes."""
+        runs = groupby(self._parts, lambda part: common_type({part.tensor.kernel_type}))
+        return [StoredMatrix(tuple(parts)) for _, parts in runs]
+
     def __getitem__(self, rows: slice) -> QuantizedMatrix:
         return gguf_blocks.stacked(list(self._pieces(self._order[rows].numpy() - 1)), self.type)
 
@@ -75,9 +81,8 @@ class StoredMatrix:
                 yield self._parts[owner].take(rows[run] - (self._ends[owner - 1] if owner else 0))
 
     def _zeros(self, count: int) -> QuantizedMatrix:
-        numbers = torch.zeros(count, self.shape[1], dtype=torch.int8 if self.type == "int8" else torch.uint8)
-        scales = torch.zeros(count, self.shape[1] // GROUP, dtype=torch.float16)
-        return QuantizedMatrix(numbers, scales, scales.clone() if self.type == "int4" else None)
+        zeros = quantize(torch.zeros(count, self.shape[1]), "centred_int4")
+        return zeros if self.type == "centred_int4" else zeros.as_type(self.type)
 
 
 Matrix = Tensor | QuantizedMatrix | StoredMatrix
@@ -274,7 +279,7 @@ def _bias(reader: WeightsReader[M_co], modules: Mapping[str, int]) -> Tensor | N
 
 
 _STAYING: Mapping[QuantizedType | None, Set[QuantizedType | None]] = {
-    None: {"int8", "int4", "centred_int4", None},
+    None: {*get_args(QuantizedType), None},
     "int8": {"int8"},
     "int4": {"int4", "centred_int4"},
 }
@@ -326,9 +331,9 @@ class GgufReader:
     def _order(self, name: str, rows: int) -> Any:
         """The rows of queries and keys as our RoPE wants them, whose pairs lie half a head apart.
 
-        llama.cpp has them side by side for the architecture `llama`.
+        llama.cpp has them side by side for the architectures `llama` and `granite`.
         """
-        if self._architecture.model_type != "llama" or not name.endswith(_TURNED):
+        if self._architecture.model_type not in ("llama", "granite") or not name.endswith(_TURNED):
             return slice(None)
         heads = rows // self._architecture.head_dim
         return np.arange(rows).reshape(heads, -1, 2).transpose(0, 2, 1).reshape(-1)

@@ -12,7 +12,7 @@ from inference.checkpoints.gguf.metadata import GgufHeader
 from inference.checkpoints.weights import StoredTensor
 from protocol.errors import BadModel, bad_model
 
-OURS = ("llama", "qwen2", "qwen3")
+OURS = ("llama", "qwen2", "qwen3", "granite")
 """The architectures of llama.cpp that our decoder runs; its `llama` includes Mistral."""
 
 _ROPE = tuple(f"rope.scaling.{key}" for key in ("type", "factor", "original_context_length"))
@@ -25,6 +25,13 @@ _READ = frozenset(
     }
 )
 """What is read for our decoder."""
+_GRANITE: Mapping[str, str] = {
+    "attention.scale": "attention_multiplier",
+    "embedding_scale": "embedding_multiplier",
+    "residual_scale": "residual_multiplier",
+    "logit_scale": "logits_scaling",
+}
+"""Factors of Granite, and their names in a config.json; llama.cpp means by 0 what it does without them."""
 _IDLE = frozenset({"rope.scaling.finetuned", "tensor_data_layout"})
 """What changes nothing, whatever it is."""
 
@@ -71,8 +78,9 @@ def _our_config(parts: Sequence[GgufHeader]) -> dict[str, Any]:
             raise BadModel(f"{header.path} has no {header.architecture}.{key}: it is incomplete")
     heads, hidden = _number(header, "attention.head_count"), _number(header, "embedding_length")
     head_dim = _number(header, "attention.key_length", hidden // heads if heads else None)
-    _check_attention(header, head_dim)
-    _check_keys(header, _READ)
+    scales = _granite_scales(header, head_dim) if header.architecture == "granite" else {}
+    _check_attention(header, head_dim, any_scale=bool(scales))
+    _check_keys(header, {*_READ, *_GRANITE} if scales else _READ)
     window = _number(header, "attention.sliding_window")
     return {
         "model_type": header.architecture,
@@ -89,7 +97,17 @@ def _our_config(parts: Sequence[GgufHeader]) -> dict[str, Any]:
         "use_sliding_window": bool(window),
         "sliding_window": window,
         "rope_parameters": _rope(parts, head_dim),
+        **scales,
     }
+
+
+def _granite_scales(header: GgufHeader, head_dim: Any) -> dict[str, float]:
+    if header.of_model("rope.scaling.finetuned") is False:  # llama.cpp's switch for Granite without positions
+        raise BadModel(_unsupported(header, "rope.scaling.finetuned", value=False))
+    scales = {field: _number(header, key) or 1.0 for key, field in _GRANITE.items()}
+    if not _number(header, "attention.scale") and isinstance(head_dim, int) and head_dim > 0:
+        scales["attention_multiplier"] = head_dim**-0.5
+    return scales
 
 
 def _check_keys(header: GgufHeader, read: Collection[str]) -> None:
@@ -104,15 +122,15 @@ def _check_keys(header: GgufHeader, read: Collection[str]) -> None:
             raise BadModel(_unsupported(header, key, value))
 
 
-def _check_attention(header: GgufHeader, head_dim: Any) -> None:
-    """Refuse heads whose values have another size than their keys, and RoPE of a part of a head."""
+def _check_attention(header: GgufHeader, head_dim: Any, *, any_scale: bool) -> None:
+    """Refuse heads whose values have another size than their keys, RoPE of a part of a head, and other scales."""
     if not isinstance(head_dim, int) or head_dim < 1:
         raise BadModel(_unsupported(header, "attention.key_length", head_dim))
     for key in ("attention.value_length", "rope.dimension_count"):
         if _number(header, key, head_dim) != head_dim:
             raise BadModel(f"{_unsupported(header, key, header.of_model(key))}, only {head_dim}, the size of a head")
     scale = _number(header, "attention.scale")
-    if scale and not math.isclose(scale, head_dim**-0.5, rel_tol=1e-5):
+    if scale and not any_scale and not math.isclose(scale, head_dim**-0.5, rel_tol=1e-5):
         raise BadModel(_unsupported(header, "attention.scale", scale))
 
 

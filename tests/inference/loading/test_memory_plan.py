@@ -80,7 +80,8 @@ def test_rounded_weights_take_a_byte_each(weights: Weights, tied: bool, expected
 
 
 @pytest.mark.parametrize(
-    ("stored", "size"), [("Q8_0", 34 / 32), ("Q6_K", 34 / 32), ("Q4_1", 20 / 32), ("Q4_K", 20 / 32)]
+    ("stored", "size"),
+    [("Q8_0", 34 / 32), ("Q6_K", 7 / 8), ("Q5_K", 6 / 8), ("F16", 2), ("Q4_1", 20 / 32), ("Q4_K", 20 / 32)],
 )
 def test_quantized_files_stay_so_on_a_cpu(stored: str, size: float) -> None:
     on_gpu = demand("bfloat16", stored)
@@ -189,7 +190,7 @@ def test_fewer_slots_than_none_are_refused() -> None:
         plan_memory(replace(demand(), slots=-1), GB)
 
 
-Q = "model.layers.0.self_attn.{}_proj.weight"
+Q, MLP = "model.layers.0.self_attn.{}_proj.weight", "model.layers.0.mlp.{}_proj.weight"
 
 
 def test_q4_0_alone_has_no_minima() -> None:
@@ -201,16 +202,22 @@ def test_q4_0_alone_has_no_minima() -> None:
 @pytest.mark.parametrize(
     ("value", "on_kernel", "expected"),
     [
-        ("Q4_K", True, 5 / 8),  # the three are fused as int4
+        ("Q4_K", True, 5 / 8),  # the two are fused as int4
         ("Q4_0", True, 5 / 8),
-        ("Q6_K", True, 8.5 / 8),  # int8 for all three, since one of them is
+        ("Q6_K", True, 8.5 / 8),  # int8 for both, since no smaller type represents the two
         ("Q4_K", False, 2),  # without the kernel they are dequantized to bfloat16
         ("Q6_K", False, 2),
     ],
 )
 def test_quantized_files_count_as_what_computes_them_has_them(value: str, on_kernel: bool, expected: float) -> None:
-    types = {"q": "Q4_K", "k": "Q4_K", "v": value}
-    tensors = {Q.format(name): StoredTensor(stored, (256, 256), 0, 0) for name, stored in types.items()}
+    tensors = {MLP.format(name): StoredTensor(of, (256, 256), 0, 0) for name, of in (("gate", "Q4_K"), ("up", value))}
     files = [WeightsFile(Path("model.gguf"), b"", tensors)]
     asked = replace(demand(), files=files, on_gpu=False, on_kernel=on_kernel)
-    assert weights_bytes(asked) == 3 * int(256 * 256 * expected)
+    assert weights_bytes(asked) == 2 * int(256 * 256 * expected)
+
+
+def test_queries_keys_and_values_keep_their_types() -> None:
+    types = {"q": "Q4_K", "k": "Q4_K", "v": "Q6_K"}
+    tensors = {Q.format(name): StoredTensor(stored, (256, 256), 0, 0) for name, stored in types.items()}
+    files = [WeightsFile(Path("model.gguf"), b"", tensors)]
+    assert weights_bytes(replace(demand(), files=files, on_gpu=False, on_kernel=True)) == 256 * 256 * (5 + 5 + 7) / 8

@@ -47,7 +47,7 @@ FN void append_kv(Decoder& d, Scratch& scratch, const Attended& a, int begin, in
     const Model& m = d.model;
     for (int position = std::max(begin, a.sequence.start); position < end; ++position) {
         const int token = a.first_token + position - a.sequence.start;
-        const float* const k = d.qkv.get() + (size_t)token * a.layer.qkv.rows + (m.heads + a.kv_head) * m.head_dim;
+        const float* const k = d.qkv.get() + (size_t)token * all_rows(a.layer.qkv) + (m.heads + a.kv_head) * m.head_dim;
         float* const turned = (float*)scratch.tiles.get();
         turn_head(m, k, a.layer.k_norm, position, 1.0f, turned);
         const float* const rows[] = {turned, k + m.kv_heads * m.head_dim};
@@ -66,7 +66,7 @@ FN void turn_queries(Decoder& d, Scratch& scratch, const Attended& a) {
     constexpr int WORDS = LANE == PAIR ? D / 2 : D;
     for (int query = 0; query < a.queries; ++query) {
         const int token = a.first_token + query / a.group, head = a.kv_head * a.group + query % a.group;
-        const float* const q = d.qkv.get() + (size_t)token * a.layer.qkv.rows + head * D;
+        const float* const q = d.qkv.get() + (size_t)token * all_rows(a.layer.qkv) + head * D;
         int32_t* const to = scratch.queries.get() + query * WORDS;
         float* const turned = LANE == PAIR ? (float*)scratch.tiles.get() : (float*)to;
         turn_head(d.model, q, a.layer.q_norm, d.positions[token], d.model.attention_scale, turned);

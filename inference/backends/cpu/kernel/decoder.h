@@ -71,7 +71,7 @@ inline Decoder::Decoder(const Model& m, int threads, Level level)
       chunks(chunks_of(m.positions)),
       level(level),
       residual(buffer<float>((size_t)MAX_TOKENS * m.head.columns)),
-      qkv(buffer<float>((size_t)MAX_TOKENS * layers[0].qkv.rows)),
+      qkv(buffer<float>((size_t)MAX_TOKENS * all_rows(layers[0].qkv))),
       activated(buffer<float>((size_t)MAX_TOKENS * layers[0].down.columns)),
       own_logits(buffer<float>((size_t)MAX_TOKENS * m.head.rows)),
       largest(buffer<float>((size_t)MAX_TOKENS * m.heads * chunks)),
@@ -86,7 +86,7 @@ inline Decoder::Decoder(const Model& m, int threads, Level level)
     for (int thread = 0; thread < threads; ++thread)
         scratch.push_back({buffer<float>(wide), buffer<float>(wide / GROUP), buffer<float>(wide / GROUP),
                            buffer<float>(std::max(queries * CHUNK, (size_t)chunks)), buffer<int32_t>(wide),
-                           buffer<int32_t>(wide / GROUP), buffer<int32_t>(queries * m.head_dim),
+                           buffer<int32_t>(QKV_PARTS * 2 * wide / GROUP), buffer<int32_t>(queries * m.head_dim),
                            buffer<int32_t>((size_t)TILES * MAX_LANES * m.head_dim)});
     // the padding is multiplied with zeros, so it must not be NaN
     std::fill_n(residual.get(), (size_t)MAX_TOKENS * m.head.columns, 0.0f);
@@ -104,26 +104,36 @@ inline float float16(uint16_t half) {
     return as_float((uint32_t)(half & 0x7fff) << 13) * 0x1p112f * (half & 0x8000 ? -1.0f : 1.0f);
 }
 
-// The int4 number of a column in its word of eight.
-inline int nibble(uint32_t word, int column) { return word >> (column % 4 * 8 + column % 8 / 4 * 4) & 15; }
+// The number of a column, from the words of its row, which lie UNIT apart.
+inline int number(int type, const uint32_t* words, int column) {
+    if (type == INT8) return (int)(words[(size_t)(column / 4) * UNIT] >> column % 4 * 8 & 255);
+    const int upper = upper_words(type), within = column % GROUP, byte = column % 4 * 8;
+    const uint32_t* const group = words + (size_t)(column / GROUP) * (GROUP / 8 + upper) * UNIT;
+    const int low = (int)(group[(size_t)(upper + within / 8) * UNIT] >> (byte + within % 8 / 4 * 4) & 15);
+    switch (type) {
+        case INT5: return low | (int)(group[0] >> (byte + within / 4) & 1) << 4;
+        case INT6: return low | (int)(group[within / 16 * UNIT] >> (byte + within % 16 / 4 * 2) & 3) << 4;
+        default: return low;
+    }
+}
 
 // The first `count` numbers of one row, which lies in the unit that the row belongs to.
 inline void read_row(const Matrix& matrix, int row, int count, float* to) {
-    const bool quantized = is_quantized(matrix.type);
-    const int lane = row % UNIT, groups = matrix.columns / GROUP, per_group = matrix.type == INT4 ? 2 : 1;
-    const int per_word = is_int4(matrix.type) ? 8 : matrix.type == INT8 ? 4 : matrix.type == FLOAT32 ? 1 : 2;
-    const uint32_t* const words = (const uint32_t*)matrix.weights + (size_t)(row / UNIT) * (matrix.columns / per_word) * UNIT + lane;
-    const uint16_t* const scales = quantized ? matrix.scales + (size_t)(row / UNIT) * groups * per_group * UNIT + lane : nullptr;
+    const int lane = row % UNIT, unit = row / UNIT, type = matrix.type, per_group = scales_of_group(type);
+    const uint32_t* const words = (const uint32_t*)matrix.weights + (size_t)unit * words_of(type, matrix.columns) * UNIT + lane;
+    const uint16_t* const halves = (const uint16_t*)matrix.weights + (size_t)unit * matrix.columns * UNIT + lane;
+    const int centre = type == INT8 ? 128 : type == INT6 ? 32 : type == CENTRED_INT4 ? 8 : 0;
+    const size_t step = has_minima(type) ? 2 * UNIT : UNIT;  // from one scale to the next
+    const size_t scales_of_unit = (size_t)(matrix.columns / GROUP) * per_group * step;
+    const uint16_t* const scales = is_quantized(type) ? matrix.scales + unit * scales_of_unit + lane : nullptr;
     for (int i = 0; i < count; ++i) {
-        const uint32_t word = words[(size_t)(i / per_word) * UNIT];
-        const uint16_t* const scale = quantized ? scales + (size_t)(i / GROUP) * per_group * UNIT : nullptr;
-        switch (matrix.type) {
-            case INT4: to[i] = (float)nibble(word, i) * float16(scale[0]) + float16(scale[UNIT]); break;
-            case CENTRED_INT4: to[i] = (float)(nibble(word, i) - 8) * float16(scale[0]); break;
-            case INT8: to[i] = (float)((int)(word >> i % 4 * 8 & 255) - 128) * float16(scale[0]); break;
-            case FLOAT32: to[i] = as_float(word); break;
-            default: to[i] = as_float(i % 2 ? word & 0xffff0000u : word << 16);  // pairs of bfloat16
-        }
+        if (is_quantized(type)) {
+            const uint16_t* const scale = scales + i / (GROUP / per_group) * step;
+            const float centred = (float)(number(type, words, i) - centre) * float16(scale[0]);
+            to[i] = has_minima(type) ? centred + float16(scale[UNIT]) : centred;
+        } else if (type == FLOAT16) to[i] = float16(halves[(size_t)i * UNIT]);
+        else if (type == FLOAT32) to[i] = as_float(words[(size_t)i * UNIT]);
+        else to[i] = as_float(i % 2 ? words[(size_t)(i / 2) * UNIT] & 0xffff0000u : words[(size_t)(i / 2) * UNIT] << 16);
     }
 }
 
@@ -136,13 +146,15 @@ inline void Decoder::run(const int32_t* token_ids, const Sequence* called, int c
         first_chunks[index + 1] = first_chunks[index] + chunks_of(sequence.start + sequence.tokens);
         for (int t = 0; t < sequence.tokens; ++t, ++tokens) {
             positions[tokens] = sequence.start + t;
-            read_row(model.embedding, token_ids[tokens], model.hidden, residual.get() + (size_t)tokens * model.head.columns);
+            float* const row = residual.get() + (size_t)tokens * model.head.columns;
+            read_row(model.embedding, token_ids[tokens], model.hidden, row);
+            for (int i = 0; i < model.hidden; ++i) row[i] *= model.embedding_scale;
             if (t >= sequence.tokens - sequence.wanted) wanted_tokens[wanted++] = tokens;
         }
     }
     for (int layer = 0; layer < model.layers; ++layer) {
         const LayerWeights& weights = layers[layer];
-        const int units[STAGES] = {weights.qkv.rows / UNIT, model.kv_heads * first_chunks[count],
+        const int units[STAGES] = {all_rows(weights.qkv) / UNIT, model.kv_heads * first_chunks[count],
                                    weights.attention_out.rows / UNIT, weights.gate_up.rows / UNIT,
                                    weights.down.rows / UNIT};
         for (int stage = 0; stage < STAGES; ++stage) team.run(layer * STAGES + stage, units[stage]);

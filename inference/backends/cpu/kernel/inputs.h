@@ -8,68 +8,75 @@ struct Input {
     const void* data;
     const float* scales;
     const float* sums;       // of the quantized inputs, which minima of weights are multiplied with
-    const int32_t* offsets;  // what begins the sums of a group's products: the int8 inputs times offset_of(type)
+    const int32_t* offsets;  // what begins the sums of products: offset_of(type) times the int8 inputs that share a scale
+    size_t next_offsets;     // where those of the matrix's next rows begin
 };
 
 // What the numbers of a type are stored too large by, negated. Only some levels multiply int8 as it is stored.
 constexpr int32_t offset_of(int type) {
-    return type == CENTRED_INT4 ? -8 : type == INT8 && OFFSET_IN_SUM ? -128 : 0;
+    return type == CENTRED_INT4 ? -8 : type == INT6 ? -32 : type == INT8 && OFFSET_IN_SUM ? -128 : 0;
 }
 
-FN void quantize_group(const float* from, int8_t* to, int type, float* scale, float* sum_of_inputs, int32_t* offset) {
+// The group as int8, and the sums of its halves.
+FN void quantize_group(const float* from, int8_t* to, float* scale, int32_t* halves) {
     Floats largest = {};
     for (int i = 0; i < GROUP; i += LANES) {
         const Floats x = load(from + i);
         largest = larger(largest, x < 0.0f ? -x : x);
     }
     const float limit = largest_lane(largest), factor = limit > 0.0f ? 127.0f / limit : 0.0f;
-    Ints sum = {};
-    for (int i = 0; i < GROUP; i += LANES) {
-        const Ints whole = __builtin_convertvector(rounded(load(from + i) * factor), Ints);
-        sum += whole;
-        *(BytesAnywhere*)(to + i) = __builtin_convertvector(whole, Bytes);
+    for (int half = 0; half < 2; ++half) {
+        Ints sum = {};
+        for (int i = half * (GROUP / 2); i < (half + 1) * (GROUP / 2); i += LANES) {
+            const Ints whole = __builtin_convertvector(rounded(load(from + i) * factor), Ints);
+            sum += whole;
+            *(BytesAnywhere*)(to + i) = __builtin_convertvector(whole, Bytes);
+        }
+        halves[half] = 0;
+        for (int lane = 0; lane < LANES; ++lane) halves[half] += sum[lane];
     }
-    int32_t total = 0;
-    for (int lane = 0; lane < LANES; ++lane) total += sum[lane];
     *scale = limit / 127.0f;
-    *sum_of_inputs = *scale * (float)total;
-    *offset = offset_of(type) * total;
 }
 
-// The tile of so many tokens that begins at `first`, for weights of `type`; from: [all tokens, columns].
-FN void quantize_tile(Scratch& scratch, const float* from, int first, int tokens, int columns, int type) {
-    const int groups = columns / GROUP;
+// The tile of so many tokens that begins at `first`; from: [all tokens, columns]. The offsets of a matrix's next rows
+// lie `next_offsets` further.
+FN void quantize_tile(Scratch& scratch, const float* from, int first, int tokens, const Matrix& matrix,
+                      size_t next_offsets) {
+    const int columns = matrix.columns, groups = columns / GROUP;
     int32_t* to = scratch.inputs.get() + (size_t)first * (columns / 4);
     for (int group = 0; group < groups; ++group, to += tokens * (GROUP / 4))
         for (int t = 0; t < tokens; ++t) {
             const size_t at = (size_t)first * groups + group * tokens + t;
-            int32_t words[GROUP / 4];
-            quantize_group(from + (size_t)(first + t) * columns + group * GROUP, (int8_t*)words, type,
-                           &scratch.scales[at], &scratch.sums[at], &scratch.offsets[at]);
+            int32_t words[GROUP / 4], halves[2];
+            quantize_group(from + (size_t)(first + t) * columns + group * GROUP, (int8_t*)words, &scratch.scales[at], halves);
             for (int word = 0; word < GROUP / 4; ++word) to[word * tokens + t] = words[word];
+            const int32_t total = halves[0] + halves[1];
+            scratch.sums[at] = scratch.scales[at] * (float)total;
+            int32_t* offsets = scratch.offsets.get();
+            for (const Matrix* part = &matrix; part; part = part->next, offsets += next_offsets) {
+                if (scales_of_group(part->type) == 1) offsets[at] = offset_of(part->type) * total;
+                else
+                    for (int half = 0; half < 2; ++half)
+                        offsets[2 * (at - t) + half * tokens + t] = offset_of(part->type) * halves[half];
+            }
         }
 }
 
 // from: [tokens, columns], the columns beyond the model's own being zero; `matrix` is what multiplies them.
 FN Input prepare(Scratch& scratch, const float* from, int tokens, const Matrix& matrix) {
-    const size_t count = (size_t)tokens * matrix.columns;
+    const size_t count = (size_t)tokens * matrix.columns, next_offsets = 2 * count / GROUP;
     int32_t* const to = scratch.inputs.get();
-    switch (matrix.type) {
-        case INT8:
-        case INT4:
-        case CENTRED_INT4:
-            for (int token = 0; token < tokens; token += QUANTIZED_TOKENS)
-                quantize_tile(scratch, from, token, std::min(QUANTIZED_TOKENS, tokens - token), matrix.columns,
-                              matrix.type);
-            return {to, scratch.scales.get(), scratch.sums.get(), scratch.offsets.get()};
-        case BFLOAT16:
-            for (size_t i = 0; i < count; i += LANES) {
-                if (HAS_PAIRS) store_bf16((uint16_t*)to + i, load(from + i));
-                else store((float*)to + i, to_bf16(load(from + i)));
-            }
-            return {to, nullptr, nullptr, nullptr};
-        default: return {from, nullptr, nullptr, nullptr};
+    if (is_quantized(matrix.type)) {
+        for (int token = 0; token < tokens; token += QUANTIZED_TOKENS)
+            quantize_tile(scratch, from, token, std::min(QUANTIZED_TOKENS, tokens - token), matrix, next_offsets);
+        return {to, scratch.scales.get(), scratch.sums.get(), scratch.offsets.get(), next_offsets};
     }
+    if (matrix.type != BFLOAT16) return {from, nullptr, nullptr, nullptr, 0};
+    for (size_t i = 0; i < count; i += LANES) {
+        if (HAS_PAIRS) store_bf16((uint16_t*)to + i, load(from + i));
+        else store((float*)to + i, to_bf16(load(from + i)));
+    }
+    return {to, nullptr, nullptr, nullptr, 0};
 }
 
 FN float inverse_root_mean_square(const float* x, int padded, int count, float epsilon) {

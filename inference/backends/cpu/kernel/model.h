@@ -14,8 +14,13 @@
 //   GROUP columns when they are needed.
 //   centred int4: int4 whose minima are all -8 times the scales, as GGUF's Q4_0 has them, stored without the minima:
 //   weight = (number - 8) * scale.
+//   int5: as int4, with numbers from 0 to 31; before the words of each group stands one with their fifth bits: bit f of
+//   byte b is that of column 4 * f + b. int6: numbers from 0 to 63, weight = (number - 32) * scale, and a scale for each
+//   half of a group; before the words of a group stand two, one for each half, with two upper bits of each number: bits 2 f
+//   and 2 f + 1 of byte b are those of column 4 * f + b of the half.
 //   narrow float32: float32 weights that lose nothing as bfloat16 (those of most published models) are stored as
-//   bfloat16; the arithmetic, to the bit, is that of float32.
+//   bfloat16; float16: those that lose nothing as float16, one column of the unit behind the other. The arithmetic of
+//   both is that of float32, to the bit.
 //   bfloat16: inputs are rounded to bfloat16; sums are float32. Residuals, norms and softmaxes are always float32.
 #pragma once
 
@@ -27,19 +32,37 @@ constexpr int HALF = 16, UNIT = 2 * HALF, BLOCK = 64, GROUP = 32, CHUNK = 256;
 constexpr int MAX_TOKENS = 32, MAX_GROUP = 32;  // new tokens in a call; heads that share a KV head
 constexpr int PREFETCH = 4096;                  // how far ahead weights are fetched, in bytes
 constexpr int LINE = 64;                        // bytes of a cache line
+constexpr int QKV_PARTS = 3;                    // most matrices that hold the rows of queries, keys and values
 constexpr int MAX_LANES = 16, TILES = 2;        // of a vector; of keys that are attended to at a time
 
-enum NumberType { FLOAT32, BFLOAT16, INT8, NARROW_FLOAT32, INT4, CENTRED_INT4 };
+enum NumberType { FLOAT32, BFLOAT16, INT8, NARROW_FLOAT32, INT4, CENTRED_INT4, INT5, INT6, FLOAT16 };
 
-constexpr bool is_int4(int type) { return type == INT4 || type == CENTRED_INT4; }
-constexpr bool is_quantized(int type) { return type == INT8 || is_int4(type); }
+constexpr bool has_minima(int type) { return type == INT4 || type == INT5; }
+constexpr bool has_nibbles(int type) { return has_minima(type) || type == CENTRED_INT4 || type == INT6; }
+constexpr bool is_quantized(int type) { return type == INT8 || has_nibbles(type); }
+
+// Words of a group that hold the bits of its numbers beyond four, and scales of a group.
+constexpr int upper_words(int type) { return type == INT6 ? 2 : type == INT5 ? 1 : 0; }
+constexpr int scales_of_group(int type) { return type == INT6 ? 2 : 1; }
+
+// 32-bit words that `columns` numbers of a row take.
+constexpr int words_of(int type, int columns) {
+    switch (type) {
+        case FLOAT32: return columns;
+        case INT8: return columns / 4;
+        default: return has_nibbles(type) ? columns / GROUP * (GROUP / 8 + upper_words(type)) : columns / 2;
+    }
+}
 
 struct Matrix {
     const void* weights;
     const uint16_t* scales;       // of quantized types only
     const float* bias;            // [rows] or null
+    const Matrix* next;           // the rows that follow, quantized in another way, or null; of `qkv` alone
     int32_t rows, columns, type;  // padded; a NumberType
 };
+
+inline int all_rows(const Matrix& matrix) { return matrix.rows + (matrix.next ? all_rows(*matrix.next) : 0); }
 
 struct LayerWeights {
     Matrix qkv, attention_out, gate_up, down;
@@ -49,7 +72,7 @@ struct LayerWeights {
 
 struct Model {
     int32_t layers, hidden, heads, kv_heads, head_dim, vocabulary, positions;
-    float norm_epsilon, attention_scale;
+    float norm_epsilon, attention_scale, embedding_scale, residual_scale;  // of Architecture
     Matrix embedding;  // [vocabulary, hidden]; the head if the two are tied
     const LayerWeights* layer_weights;
     const float* final_norm;

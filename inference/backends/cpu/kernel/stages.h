@@ -36,7 +36,7 @@ FN void work(Decoder& d, int thread, int stage) {
     switch (stage % STAGES) {
         case QKV: {
             const Input x = normalized(d, scratch, layer.attention_norm, layer.qkv, tokens);
-            return project(d, thread, run, layer.qkv, x, tokens, STORE, d.qkv.get(), layer.qkv.rows);
+            return project(d, thread, run, layer.qkv, x, tokens, STORE, d.qkv.get(), all_rows(layer.qkv));
         }
         case ATTENTION: return attend(d, thread, run, index);
         case ATTENTION_OUT: {

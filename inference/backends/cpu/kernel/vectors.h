@@ -155,6 +155,30 @@ IN Ints ended_nibbles(Ints sum, int32_t offset) {
 #endif
 }
 
+// The upper bits, one or two a number, of a word's four columns of `field`, where they stand in the numbers.
+template <int WORDS>
+IN Ints upper_bits(Words bits, int field) {
+    const int at = field * WORDS - 4;
+    return (Ints)(at > 0 ? bits >> at : bits << -at) & (WORDS == 2 ? 0x30303030 : 0x10101010);
+}
+
+// sum + the products of a lane's eight weights from 0 to 63 with eight inputs.
+IN Ints multiplied_small(Ints sum, Ints low, Ints high, int32_t inputs, int32_t further) {
+#if LEVEL >= LEVEL_AVX2_VNNI
+    return multiplied_int8(multiplied_int8(sum, low, inputs), high, further);
+#elif LEVEL == LEVEL_AVX2
+    const __m256i a = _mm256_maddubs_epi16((__m256i)low, (__m256i)spread(inputs));
+    const __m256i b = _mm256_maddubs_epi16((__m256i)high, (__m256i)spread(further));
+    return sum + (Ints)_mm256_madd_epi16(_mm256_add_epi16(a, b), _mm256_set1_epi16(1));  // halves: at most 4 * 63 * 127
+#else
+    for (int byte = 0; byte < 32; byte += 8) {
+        sum += ((low >> byte) & 63) * ((int32_t)((uint32_t)inputs << (24 - byte)) >> 24);
+        sum += ((high >> byte) & 63) * ((int32_t)((uint32_t)further << (24 - byte)) >> 24);
+    }
+    return sum;
+#endif
+}
+
 IN float sum_lanes(Floats x) {
 #if LEVEL >= LEVEL_AVX512
     return _mm512_reduce_add_ps(x);

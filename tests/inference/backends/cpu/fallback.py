@@ -15,7 +15,7 @@ from inference.backends.llama.weights import DecoderWeights, LayerWeights
 from inference.backends.model import Choice, Chunk
 from inference.backends.sampling import greedy_choices
 from inference.checkpoints.architecture import Architecture
-from inference.checkpoints.quantization import GROUP, LARGEST_INT8, quantize
+from inference.checkpoints.quantization import GROUP, LARGEST_INT8, QuantizedMatrix, quantize
 from kv_store.workspace import KVWorkspace
 
 
@@ -49,17 +49,18 @@ class FallbackDecoder:
 
     def _forward(self, chunk: Chunk) -> Tensor:
         assert isinstance(chunk.workspace, KVWorkspace)
-        x = F.embedding(torch.tensor(chunk.token_ids), self._embedding).float()
+        shape = self.architecture
+        x = F.embedding(torch.tensor(chunk.token_ids), self._embedding).float() * shape.embedding_scale
         for index, layer in enumerate(self._weights.layers):
             keys, values = (cache.squeeze(0) for cache in chunk.workspace.layer(index))
             attended = self._attend(layer, self._normed(x, layer.attention_norm), keys, values, chunk.start)
-            x = x + self._project(attended, layer.attention_out, layer.attention_out_bias)
+            x = x + shape.residual_scale * self._project(attended, layer.attention_out, layer.attention_out_bias)
             y = self._normed(x, layer.mlp_norm)
             gate, up = self._project(y, layer.gate_up, layer.gate_up_bias).chunk(2, dim=-1)
-            x = x + self._project(F.silu(gate) * up, layer.down, layer.down_bias)
+            x = x + shape.residual_scale * self._project(F.silu(gate) * up, layer.down, layer.down_bias)
         last = x[len(x) - chunk.wanted :]
         normed = self._normed(last, self._weights.final_norm)
-        return _product(normed, self._weights.head, self._vocabulary_type)
+        return _product(normed, self._weights.head, self._vocabulary_type) * shape.logits_scale
 
     def _attend(self, layer: LayerWeights, x: Tensor, keys: Tensor, values: Tensor, start: int) -> Tensor:
         """x: [tokens, hidden]; keys, values: [kv_heads, max_tokens, head_dim]; [tokens, heads * head_dim] comes out."""
@@ -75,7 +76,7 @@ class FallbackDecoder:
         group = shape.heads // shape.kv_heads
         scores = rotate(q, *tables) @ keys[:, :stop].float().repeat_interleave(group, 0).transpose(1, 2)
         visible = torch.arange(stop) <= torch.arange(start, stop)[:, None]
-        shares = torch.softmax((scores * shape.head_dim**-0.5).masked_fill(~visible, float("-inf")), dim=-1)
+        shares = torch.softmax((scores * shape.attention_scale).masked_fill(~visible, float("-inf")), dim=-1)
         return (shares @ values[:, :stop].float().repeat_interleave(group, 0)).transpose(0, 1).flatten(1)
 
     def _project(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
@@ -87,7 +88,7 @@ class FallbackDecoder:
         return F.rms_norm(x, (x.shape[-1],), weight.float(), self.architecture.norm_epsilon)
 
 
-def _product(x: Tensor, weight: Tensor, weight_type: WeightType) -> Tensor:
+def _product(x: Tensor, weight: Tensor | QuantizedMatrix, weight_type: WeightType) -> Tensor:
     return F.linear(_rounded_inputs(x, weight_type), _rounded_weights(weight, weight_type))
 
 
@@ -103,7 +104,9 @@ def _rounded_inputs(x: Tensor, weight_type: WeightType) -> Tensor:
     return ((groups * factors).round() * (limits / LARGEST_INT8)).flatten(1)[:, : x.shape[1]]
 
 
-def _rounded_weights(weight: Tensor, weight_type: WeightType) -> Tensor:
+def _rounded_weights(weight: Tensor | QuantizedMatrix, weight_type: WeightType) -> Tensor:
+    if isinstance(weight, QuantizedMatrix):
+        return weight.dequantized()
     if weight_type == "float32":
         return weight.float()
     if weight_type == "bfloat16":

@@ -33,6 +33,7 @@ class Shape:
     biases: bool = False
     qk_norm: bool = False
     tied: bool = False
+    scaled: bool = False
 
     @property
     def architecture(self) -> Architecture:
@@ -51,6 +52,10 @@ class Shape:
             qk_norm=self.qk_norm,
             rope_theta=10000.0,
             rope_type="default",
+            attention_scale=0.09 if self.scaled else self.head_dim**-0.5,
+            embedding_scale=3.0 if self.scaled else 1.0,
+            residual_scale=0.22 if self.scaled else 1.0,
+            logits_scale=1 / 6 if self.scaled else 1.0,
         )
 
 

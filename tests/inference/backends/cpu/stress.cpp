@@ -4,6 +4,7 @@
 // nothing else is instrumented, and so that it runs where an emulator is all there is.
 
 #include <cstdio>
+#include <deque>
 #include <random>
 
 #include "../../../../inference/backends/cpu/kernel/decode.cpp"
@@ -25,7 +26,7 @@ public:
     Noise(const Shape& s, int weight_type) : shape_(s), type_(weight_type) {
         for (int index = 0; index < s.layers; ++index) {
             LayerWeights layer{};
-            layer.qkv = matrix((s.heads + 2 * s.kv_heads) * s.head_dim, s.hidden);
+            layer.qkv = in_parts(s.heads * s.head_dim, 2 * s.kv_heads * s.head_dim, s.hidden);
             layer.attention_out = matrix(s.hidden, s.heads * s.head_dim);
             layer.gate_up = matrix(2 * padded(s.intermediate, HALF), s.hidden);
             layer.down = matrix(s.hidden, s.intermediate);
@@ -35,7 +36,7 @@ public:
             layer.k_norm = s.qk_norm ? floats(s.head_dim) : nullptr;
             layers_.push_back(layer);
         }
-        model_ = {s.layers, s.hidden, s.heads, s.kv_heads, s.head_dim, s.vocabulary, s.room, 1e-6f, 0.125f, matrix(s.vocabulary, s.hidden), layers_.data(),
+        model_ = {s.layers, s.hidden, s.heads, s.kv_heads, s.head_dim, s.vocabulary, s.room, 1e-6f, 0.125f, 1.5f, 0.5f, matrix(s.vocabulary, s.hidden), layers_.data(),
                   floats(padded(s.hidden, BLOCK)), matrix(s.vocabulary, s.hidden), floats(s.room * s.head_dim / 2), floats(s.room * s.head_dim / 2)};
     }
 
@@ -85,26 +86,36 @@ private:
         return bytes_.back().data();
     }
 
-    uint16_t* halves(size_t count) {
+    // About 0.01, as float16 or as bfloat16.
+    uint16_t* halves(size_t count, bool float16) {
         halves_.emplace_back(count);
-        // about 0.01 as bfloat16; as float16 about 0.01, and of either sign where it is a minimum
-        for (uint16_t& x : halves_.back()) x = quantized() ? 0x2100 + generator_() % 256 : 0x3c00 + generator_() % 256;
+        for (uint16_t& x : halves_.back()) x = (float16 ? 0x2100 : 0x3c00) + generator_() % 256;
         return halves_.back().data();
     }
 
-    bool quantized() const { return is_quantized(type_); }
+    Matrix matrix(int rows, int columns) { return matrix(rows, columns, type_); }
 
-    Matrix matrix(int rows, int columns) {
+    Matrix matrix(int rows, int columns, int type) {
         rows = padded(rows, UNIT), columns = padded(columns, BLOCK);
-        const size_t count = (size_t)rows * columns;
-        const void* const weights = type_ == FLOAT32  ? floats(count)
-                                    : type_ == INT8   ? bytes(count)
-                                    : is_int4(type_)  ? bytes(count / 2)
-                                                      : halves(count);
-        uint16_t* const scales = quantized() ? halves(count / GROUP * (type_ == INT4 ? 2 : 1)) : nullptr;
-        for (size_t i = 0; type_ == INT4 && i < count / GROUP * 2; ++i)
+        const size_t count = (size_t)rows * columns, of_words = (size_t)rows * words_of(type, columns) * 4;
+        const bool quantized = is_quantized(type), minima = has_minima(type);
+        const void* const weights = type == FLOAT32 ? floats(count)
+                                    : quantized     ? bytes(of_words)
+                                                    : halves(count, type == FLOAT16);
+        const size_t scale_count = count / GROUP * scales_of_group(type) * (minima ? 2 : 1);
+        uint16_t* const scales = quantized ? halves(scale_count, true) : nullptr;
+        for (size_t i = 0; minima && i < scale_count; ++i)
             if (i / UNIT % 2) scales[i] |= 0x8000 | 0x0c00;  // minima of about -0.08
-        return {weights, scales, shape_.biases ? floats(rows) : nullptr, rows, columns, type_};
+        return {weights, scales, shape_.biases ? floats(rows) : nullptr, nullptr, rows, columns, type};
+    }
+
+    // Rows that are quantized in two ways.
+    Matrix in_parts(int first, int second, int columns) {
+        if (!is_quantized(type_)) return matrix(first + second, columns);
+        Matrix whole = matrix(first, columns);
+        parts_.push_back(matrix(second, columns, type_ == INT8 ? INT6 : INT8));
+        whole.next = &parts_.back();
+        return whole;
     }
 
     const Shape shape_;
@@ -114,6 +125,7 @@ private:
     std::vector<std::vector<uint8_t>> bytes_;
     std::vector<std::vector<uint16_t>> halves_;
     std::vector<LayerWeights> layers_;
+    std::deque<Matrix> parts_;
     Model model_{};
 };
 
@@ -137,7 +149,7 @@ int main() {
     const Shape shapes[] = {{2, 96, 150, 5, 1, 32, 101, 77, true, true}, {1, 64, 64, 4, 2, 64, 33, 130, false, false}};
     int levels = 0;
     for (const Shape& shape : shapes)
-        for (int type : {FLOAT32, BFLOAT16, INT8, NARROW_FLOAT32, INT4, CENTRED_INT4}) {
+        for (int type : {FLOAT32, BFLOAT16, INT8, NARROW_FLOAT32, INT4, CENTRED_INT4, INT5, INT6, FLOAT16}) {
             const Noise noise(shape, type);
             for (int kv_type : {FLOAT32, BFLOAT16}) {
                 const std::vector<float> portable = noise.run(LEVEL_PORTABLE, 1, 1, 1, kv_type);

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import fields, replace
+from pathlib import Path
 from typing import get_args
 
 import numpy as np
@@ -15,12 +16,26 @@ from torch import Tensor
 from inference.backends.cpu.decoder import KernelDecoder
 from inference.backends.cpu.library import LEVELS, KernelUnavailable, Level, levels
 from inference.backends.cpu.packing import WeightType
-from inference.backends.llama.decoder import Decoder
-from inference.backends.llama.weights import DecoderWeights, LayerWeights
+from inference.backends.llama.decoder import Decoder, rotation_tables
+from inference.backends.llama.weights import (
+    DecoderWeights,
+    GgufReader,
+    LayerWeights,
+    QuantizedGgufReader,
+    StoredMatrix,
+    StreamedWeights,
+    read_decoder_weights,
+)
 from inference.backends.model import Chunk
+from inference.checkpoints.architecture import read_architecture
+from inference.checkpoints.checkpoint import open_checkpoint
+from inference.checkpoints.quantization import GROUP, QuantizedMatrix
 from inference.checkpoints.weights import QuantizedType
-from kv_store.workspace import KVWorkspace
+from kv_store.workspace import KVShape, KVWorkspace
+from tests.inference.backends.cpu.fallback import FallbackDecoder
 from tests.inference.backends.cpu.models import POSITIONS, RandomModel, Shape
+from tests.inference.tiny import write_checkpoint
+from tests.inference.tiny_gguf import KERNEL_SHAPE, write_gguf
 
 pytestmark = pytest.mark.usefixtures("compiled")
 
@@ -43,6 +58,7 @@ shapes = st.builds(
     biases=st.booleans(),
     qk_norm=st.booleans(),
     tied=st.booleans(),
+    scaled=st.booleans(),
 )
 
 
@@ -201,8 +217,9 @@ def test_bits_depend_on_neither_threads_nor_tokens_in_a_call(
         assert torch.equal(workspace.buffer, one_by_one.buffer)
 
 
-def test_float32_weights_that_fit_bfloat16_give_the_same_bits(level: Level) -> None:
-    narrow, wide = (RandomModel(ODD, dtype=torch.bfloat16) for _ in range(2))
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_float32_weights_that_fit_16_bits_give_the_same_bits(level: Level, dtype: torch.dtype) -> None:
+    narrow, wide = (RandomModel(ODD, dtype=dtype) for _ in range(2))
     wide.weights = as_float32(wide.weights)
     for model in (narrow, wide):  # the MLP's first number is zero, so it does not matter what it is multiplied with
         model.weights.layers[0].gate_up[0] = 0
@@ -211,6 +228,64 @@ def test_float32_weights_that_fit_bfloat16_give_the_same_bits(level: Level) -> N
     token_ids = narrow.token_ids(60)
     ours, theirs = (run(model.kernel(level=level), model.workspace(), token_ids, 13)[0] for model in (narrow, wide))
     assert torch.equal(ours, theirs)
+
+
+@pytest.mark.parametrize("quantized_type", ["int5", "int6"])
+def test_numbers_of_5_and_6_bits_are_multiplied_as_they_are(level: Level, quantized_type: QuantizedType) -> None:
+    """In matrices, in the embedding and in the head."""
+    model = RandomModel(replace(ODD, hidden=64, intermediate=160))
+
+    def matrix(weight: Tensor) -> Tensor:
+        return quantized_as(weight, quantized_type)  # type: ignore[return-value] # the fallback takes either
+
+    def layer(of: LayerWeights) -> LayerWeights:
+        matrices = {name: matrix(getattr(of, name)) for name in ("qkv", "attention_out", "gate_up", "down")}
+        return replace(of, **matrices)
+
+    weights = model.weights
+    model.weights = DecoderWeights(
+        matrix(weights.embedding), tuple(map(layer, weights.layers)), weights.final_norm, matrix(weights.head)
+    )
+    token_ids = model.token_ids(21)
+    ours, _ = run(model.kernel(level=level), model.workspace(), token_ids, 6)
+    (theirs,) = model.fallback("int4").forward([Chunk(token_ids, 0, model.workspace(), len(token_ids))])
+    assert distance(ours, theirs) < TOLERANCES["int4"]
+
+
+def quantized_as(weight: Tensor, quantized_type: QuantizedType) -> QuantizedMatrix:
+    if quantized_type == "int6":
+        groups = weight.view(len(weight), -1, GROUP // 2)
+        scales = (groups.abs().amax(2) / 31).half()
+        numbers = (groups / scales.float().unsqueeze(2)).round() + 32
+        return QuantizedMatrix("int6", numbers.clamp(0, 63).to(torch.uint8).flatten(1), scales, None)
+    groups = weight.view(len(weight), -1, GROUP)
+    minima = groups.amin(2).half()
+    scales = ((groups.amax(2) - minima.float()) / 31).half()
+    numbers = ((groups - minima.float().unsqueeze(2)) / scales.float().unsqueeze(2)).round()
+    return QuantizedMatrix("int5", numbers.clamp(0, 31).to(torch.uint8).flatten(1), scales, minima)
+
+
+def test_queries_and_values_of_different_types_keep_them(tmp_path: Path) -> None:
+    """As in most GGUF files: a matrix continues in another one."""
+    folder = write_checkpoint(tmp_path / "model", **KERNEL_SHAPE, attention_bias=True)
+    checkpoint = open_checkpoint(write_gguf(tmp_path / "tiny.gguf", folder, "Q5_1", attn_v="Q8_0"), "tiny")
+    shape = read_architecture(checkpoint.config, "tiny")
+    reader = QuantizedGgufReader(checkpoint.weights(), shape, torch.float32)
+    qkv = next(iter(StreamedWeights(shape, reader, lambda _: None).layers)).qkv
+    assert isinstance(qkv, StoredMatrix)
+    assert [part.type for part in qkv.by_type()] == ["int5", "int8"]
+    tables = rotation_tables(shape, checkpoint.config, POSITIONS, torch.float32, torch.device("cpu"))
+    kernel = KernelDecoder(shape, StreamedWeights(shape, reader, lambda _: None), tables, "float32", 2)
+    exact = read_decoder_weights(
+        shape, GgufReader(checkpoint.weights(), shape, torch.float32, torch.device("cpu")), lambda _: None
+    )
+    token_ids = [number % shape.vocabulary for number in range(0, 90, 3)]
+    kv = KVShape(shape.layers, shape.kv_heads, shape.head_dim, torch.float32)
+    ours, theirs = KVWorkspace(kv, POSITIONS), KVWorkspace(kv, POSITIONS)
+    (logits,) = kernel.forward([Chunk(token_ids, 0, ours, 1)])
+    (expected,) = FallbackDecoder(shape, exact, tables, "float32").forward([Chunk(token_ids, 0, theirs, 1)])
+    assert distance(logits, expected) < 0.1
+    assert distance(ours.buffer[1], theirs.buffer[1]) < 0.1
 
 
 def as_float32(weights: DecoderWeights) -> DecoderWeights:

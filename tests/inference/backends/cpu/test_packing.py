@@ -11,33 +11,49 @@ from inference.backends.cpu.packing import (
     UNIT,
     PackedMatrix,
     WeightType,
-    fits_bfloat16,
+    fits,
     pack_gate_up,
     pack_matrix,
 )
-from inference.checkpoints.quantization import GROUP, QuantizedMatrix, QuantizedType, quantize
+from inference.checkpoints.quantization import GROUP, QuantizedMatrix, quantize
+from inference.checkpoints.weights import QuantizedType
 
 GENERATOR = torch.Generator().manual_seed(3)
 
 
 def unpack(matrix: PackedMatrix) -> torch.Tensor:
     """Row-major numbers [rows, columns] as the kernel understands them."""
-    numbers = matrix.weights
-    if matrix.type in ("int4", "centred_int4"):
-        numbers = torch.stack([numbers & 15, numbers >> 4], dim=3).flatten(3)
-    rows = numbers.transpose(1, 2).reshape(matrix.rows, matrix.columns).float()
+    words = matrix.weights.transpose(1, 2).reshape(matrix.rows, -1, matrix.weights.shape[3])
+    upper_words = {"int5": 1, "int6": 2}.get(matrix.type, 0)
+    if matrix.type in ("int4", "centred_int4", "int5", "int6"):
+        groups = words.view(matrix.rows, -1, 4 + upper_words, 4)
+        upper, lower = groups[:, :, :upper_words], groups[:, :, upper_words:]
+        words = torch.stack([lower & 15, lower >> 4], dim=3).view(matrix.rows, -1, 8, 4)
+        for field in range(8 if upper_words else 0):
+            word, at = (0, field) if upper_words == 1 else (field // 4, field % 4 * 2)
+            words[:, :, field] |= (upper[:, :, word] >> at & (2**upper_words - 1)) << 4
+    rows = words.reshape(matrix.rows, matrix.columns).float()
     if matrix.scales is None:
         return rows
 
     def of_columns(scales: torch.Tensor) -> torch.Tensor:
-        return scales.transpose(1, 2).reshape(matrix.rows, -1).float().repeat_interleave(GROUP, dim=1)
+        of_row = scales.transpose(1, 2).reshape(matrix.rows, -1).float()
+        return of_row.repeat_interleave(matrix.columns // of_row.shape[1], dim=1)
 
-    if matrix.type == "int8":
-        return (rows - 128) * of_columns(matrix.scales)
-    if matrix.type == "centred_int4":
-        return (rows - 8) * of_columns(matrix.scales)
+    centre = {"int8": 128, "centred_int4": 8, "int6": 32}.get(matrix.type)
+    if centre is not None:
+        return (rows - centre) * of_columns(matrix.scales)
     scales, minima = matrix.scales.unbind(2)
     return rows * of_columns(scales) + of_columns(minima)
+
+
+def random_quantized(rows: int, columns: int, quantized_type: QuantizedType) -> QuantizedMatrix:
+    largest = {"int4": 15, "centred_int4": 15, "int5": 31, "int6": 63, "int8": 127}[quantized_type]
+    numbers = torch.randint(0, largest + 1, (rows, columns), generator=GENERATOR, dtype=torch.uint8)
+    groups = columns // (GROUP // 2 if quantized_type == "int6" else GROUP)
+    scales, minima = (torch.rand(rows, groups, generator=GENERATOR).half() for _ in range(2))
+    signed = numbers.to(torch.int8) - 60 if quantized_type == "int8" else numbers
+    return QuantizedMatrix(quantized_type, signed, scales, -minima if quantized_type in ("int4", "int5") else None)
 
 
 @pytest.mark.parametrize("weight_type", get_args(WeightType))
@@ -70,13 +86,9 @@ def test_gate_and_up_take_turns_by_halves_of_units() -> None:
 
 
 @pytest.mark.parametrize("rows", [1, 33, 5000])
-@pytest.mark.parametrize("quantized_type", get_args(QuantizedType))
+@pytest.mark.parametrize("quantized_type", ["int8", "int4", "centred_int4", "int5", "int6"])
 def test_a_quantized_matrix_is_packed_as_it_is(quantized_type: QuantizedType, rows: int) -> None:
-    numbers = torch.randint(0, 16, (rows, 3 * GROUP), generator=GENERATOR, dtype=torch.uint8)
-    scales, minima = (torch.rand(rows, 3, generator=GENERATOR).half() for _ in range(2))
-    matrix = QuantizedMatrix(numbers, scales, -minima)
-    if quantized_type != "int4":
-        matrix = QuantizedMatrix(numbers.to(torch.int8) - 8 if quantized_type == "int8" else numbers, scales, None)
+    matrix = random_quantized(rows, 3 * GROUP, quantized_type)
     packed = pack_matrix(matrix, None, "float32")
     assert packed.type == quantized_type
     assert torch.equal(unpack(packed)[:rows, : 3 * GROUP], matrix.dequantized())
@@ -110,9 +122,16 @@ def test_a_constant_group_is_kept_as_int4() -> None:
 
 def test_what_bfloat16_can_hold_is_told_from_what_it_cannot() -> None:
     weight = torch.randn(5000, 70, generator=GENERATOR)
-    assert not fits_bfloat16(weight)
-    assert fits_bfloat16(weight.bfloat16())
+    assert not fits(weight, torch.bfloat16)
+    assert fits(weight.bfloat16(), torch.bfloat16)
     rounded = weight.bfloat16().float()
-    assert fits_bfloat16(rounded)
+    assert fits(rounded, torch.bfloat16)
     rounded[4999, 69] = 1 + 2.0**-20
-    assert not fits_bfloat16(rounded)
+    assert not fits(rounded, torch.bfloat16)
+
+
+def test_weights_of_16_bits_stay_as_they_are_stored() -> None:
+    half = torch.randn(40, 70, generator=GENERATOR).half()
+    packed = pack_matrix(half.float(), None, "float32")
+    assert (packed.type, packed.weights.dtype) == ("float16", torch.float16)
+    assert torch.equal(unpack(packed)[:40, :70], half.float())

@@ -80,6 +80,7 @@ def test_it_is_attention(
         torch.tensor([start], device=device),
         longest,
         layer,
+        size**-0.5,
     )
     buffer[layer, 0, :, start : start + tokens], buffer[layer, 1, :, start : start + tokens] = k, v
     torch.testing.assert_close(there.cpu(), buffer, rtol=0, atol=0, equal_nan=True)

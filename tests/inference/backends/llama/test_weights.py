@@ -51,6 +51,14 @@ def tensors_of(weights: DecoderWeights) -> dict[str, Tensor]:
     return {name: tensor for name, tensor in found.items() if tensor is not None}
 
 
+GRANITE = {
+    "attention_multiplier": 0.2,
+    "embedding_multiplier": 12.0,
+    "residual_multiplier": 0.22,
+    "logits_scaling": 6.0,
+}
+
+
 @pytest.mark.parametrize(
     ("kind", "config"),
     [
@@ -58,6 +66,7 @@ def tensors_of(weights: DecoderWeights) -> dict[str, Tensor]:
         ("Llama", {"tie_word_embeddings": True, "head_dim": 24}),
         ("Qwen2", {}),
         ("Qwen3", {"head_dim": 16}),
+        ("Granite", GRANITE),
     ],
 )
 def test_weights_are_those_of_the_safetensors_file(tmp_path: Path, kind: str, config: dict[str, Any]) -> None:
@@ -65,6 +74,19 @@ def test_weights_are_those_of_the_safetensors_file(tmp_path: Path, kind: str, co
     theirs, ours = tensors_of(weights_of(folder)), tensors_of(weights_of(write_gguf(tmp_path / "tiny.gguf", folder)))
     assert ours.keys() == theirs.keys()
     assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
+
+
+def test_the_factors_of_granite_are_those_of_its_config(tmp_path: Path) -> None:
+    folder = write_checkpoint(tmp_path / "tiny", "Granite", **GRANITE)
+    expected = architecture_of(open_checkpoint(folder, "tiny"))
+    ours = architecture_of(open_checkpoint(write_gguf(tmp_path / "tiny.gguf", folder), "tiny"))
+    for name in ("attention_scale", "embedding_scale", "residual_scale", "logits_scale"):
+        assert getattr(ours, name) == pytest.approx(getattr(expected, name))
+    plain = write_gguf(tmp_path / "plain.gguf", folder, changes={"granite.attention.scale": None})
+    assert architecture_of(open_checkpoint(plain, "tiny")).attention_scale == ours.head_dim**-0.5
+    unturned = write_gguf(tmp_path / "unturned.gguf", folder, changes={"granite.rope.scaling.finetuned": False})
+    with pytest.raises(BadModel, match=r"rope\.scaling\.finetuned is False"):
+        open_checkpoint(unturned, "tiny")
 
 
 def test_rope_is_turned_by_the_divided_frequencies(tmp_path: Path) -> None:
@@ -99,7 +121,7 @@ def reader_of(path: Path, **options: Any) -> QuantizedGgufReader:
 
 
 @pytest.mark.parametrize(
-    ("kind", "type_"), [("Q8_0", "int8"), ("Q4_0", "centred_int4"), ("Q4_1", "int4"), ("Q5_0", "int8")]
+    ("kind", "type_"), [("Q8_0", "int8"), ("Q4_0", "centred_int4"), ("Q4_1", "int4"), ("Q5_0", "int5")]
 )
 def test_quantized_matrices_stay_quantized(folder: Path, tmp_path: Path, kind: str, type_: str) -> None:
     path = write_gguf(tmp_path / "tiny.gguf", folder, kind)

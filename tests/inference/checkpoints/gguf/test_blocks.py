@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from inference.checkpoints.gguf.blocks import dequantized, quantized, stacked
 from inference.checkpoints.quantization import QuantizedMatrix
+from inference.checkpoints.weights import QuantizedType, common_type
 
 ROWS, COLUMNS = 70, 512
 RANDOM = np.random.default_rng(7)
@@ -36,7 +37,8 @@ def reference(rows: NDArray[np.uint8], kind: str) -> torch.Tensor:
 
 
 @pytest.mark.parametrize(
-    ("kind", "type_"), [("Q8_0", "int8"), ("Q5_0", "int8"), ("Q4_0", "centred_int4"), ("Q4_1", "int4")]
+    ("kind", "type_"),
+    [("Q8_0", "int8"), ("Q5_0", "int5"), ("Q5_1", "int5"), ("Q4_0", "centred_int4"), ("Q4_1", "int4")],
 )
 def test_types_with_groups_of_32_keep_every_value(kind: str, type_: str) -> None:
     rows = stored(kind)
@@ -52,17 +54,18 @@ def test_negative_scales_keep_every_value() -> None:
     assert torch.equal(quantized(rows, "Q4_0").dequantized(), reference(rows, "Q4_0"))
 
 
-def test_q4_k_rounds_scales_and_minima_to_float16_alone() -> None:
-    rows = stored("Q4_K")
-    matrix, exact = quantized(rows, "Q4_K"), reference(rows, "Q4_K")
-    assert matrix.type == "int4"
-    largest = matrix.numbers.float() * matrix.scales.float().repeat_interleave(32, dim=1)
-    assert matrix.minima is not None
-    lowest = matrix.minima.float().abs().repeat_interleave(32, dim=1)
-    assert ((matrix.dequantized() - exact).abs() <= (largest + lowest) * 2**-11 + 2**-24).all()
+@pytest.mark.parametrize(("kind", "type_"), [("Q4_K", "int4"), ("Q5_K", "int5"), ("Q6_K", "int6")])
+def test_blocks_of_256_round_scales_and_minima_to_float16_alone(kind: str, type_: str) -> None:
+    rows = stored(kind)
+    matrix, exact = quantized(rows, kind), reference(rows, kind)
+    assert matrix.type == type_
+    scales = matrix.scales.float().abs().repeat_interleave(COLUMNS // matrix.scales.shape[1], dim=1)
+    largest = matrix.numbers.clamp(min=32) * scales  # 32 of int6 stands for zero
+    lowest = 0 if matrix.minima is None else matrix.minima.float().abs().repeat_interleave(32, dim=1)
+    assert ((matrix.dequantized() - exact).abs() <= (largest + lowest) * 2**-11 + 2**-21).all()
 
 
-@pytest.mark.parametrize("kind", ["Q5_1", "Q2_K", "Q3_K", "Q5_K", "Q6_K"])
+@pytest.mark.parametrize("kind", ["Q2_K", "Q3_K"])
 def test_other_types_become_int8_within_half_a_step(kind: str) -> None:
     rows = stored(kind)
     matrix, exact = quantized(rows, kind), reference(rows, kind)
@@ -82,6 +85,13 @@ def test_matrices_of_one_type_are_stacked_as_they_are() -> None:
     whole = stacked([above, below], "int4")
     assert whole.type == "int4"
     assert torch.equal(whole.dequantized(), torch.cat([above.dequantized(), below.dequantized()]))
+
+
+@pytest.mark.parametrize(("kind", "larger"), [("Q4_0", "int6"), ("Q4_0", "int5"), ("Q4_1", "int5")])
+def test_a_larger_type_keeps_the_values(kind: str, larger: QuantizedType) -> None:
+    matrix = quantized(stored(kind), kind)
+    assert matrix.as_type(larger).type == larger == common_type({matrix.type, larger})
+    assert torch.equal(matrix.as_type(larger).dequantized(), matrix.dequantized())
 
 
 def test_matrices_of_several_types_become_int8() -> None:
