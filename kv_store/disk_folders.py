@@ -20,28 +20,23 @@ from pathlib import Path
 import msgspec
 from filelock import FileLock, Timeout
 
-from kv_store.interface import BadFileError, FolderInUseError, StoreError, document_of
-from kv_store.page_tree import TOKEN_BYTES
+from kv_store.interface import BadFileError, FolderInUseError, StoreError
 
 INDEX_NAME = "index.sqlite3"
 JOURNAL_SUFFIXES = ("-journal", "-wal", "-shm")
 MAX_INDEX_BYTES = 256 * 2**20
+"""An index may be larger only if the pages beside it are, too."""
 
 _TABLES = {
     "pages": (
         "CREATE TABLE pages (number INTEGER PRIMARY KEY, digest BLOB, parent BLOB, token_ids BLOB,"
         " size INTEGER, sha256 BLOB, used INTEGER)"
     ),
-    "uses": (
-        "CREATE TABLE uses (number INTEGER, document TEXT, count INTEGER, PRIMARY KEY (number, document)) WITHOUT ROWID"
+    "owners": (
+        "CREATE TABLE owners (number INTEGER, document TEXT, count INTEGER, PRIMARY KEY (number, document))"
+        " WITHOUT ROWID"
     ),
 }
-_USED_BY_NO_OTHER = """
-    SELECT number FROM pages JOIN uses USING (number) WHERE document = :document AND NOT EXISTS (
-        SELECT 1 FROM uses AS others WHERE others.number = pages.number AND others.document <> :document
-        AND others.count * :token_bytes >= length(token_ids)
-    )
-"""
 _SETTINGS = (
     "locking_mode = EXCLUSIVE",
     "trusted_schema = OFF",
@@ -71,7 +66,7 @@ class SavedPage(msgspec.Struct, frozen=True, array_like=True):
     """Rank by last use among the saved pages: the higher, the later."""
 
 
-class _Use(msgspec.Struct, frozen=True, array_like=True):
+class _Owner(msgspec.Struct, frozen=True, array_like=True):
     number: int
     document: str
     count: int
@@ -95,48 +90,41 @@ class PageIndex:
             raise error if isinstance(error, BadFileError) else BadFileError(path, str(error)) from error
 
     def read(self) -> tuple[list[SavedPage], Mapping[int, dict[str, int]]]:
-        """All pages, unordered, and by file number the number of a page's tokens that each document used.
+        """All pages, unordered, and by file number the owners of a page, with the number of its tokens that they used.
 
         Raises BadFileError if a value has a wrong type.
         """
-        uses: dict[int, dict[str, int]] = defaultdict(dict)
+        owners: dict[int, dict[str, int]] = defaultdict(dict)
         try:
             rows = self._database.execute("SELECT * FROM pages").fetchall()
             pages = msgspec.convert(rows, list[SavedPage])
-            rows = self._database.execute("SELECT * FROM uses").fetchall()
-            for session in msgspec.convert(rows, list[_Use]):
-                uses[session.number][session.document] = session.count
+            rows = self._database.execute("SELECT * FROM owners").fetchall()
+            for owner in msgspec.convert(rows, list[_Owner]):
+                owners[owner.number][owner.document] = owner.count
         except (sqlite3.Error, msgspec.ValidationError) as error:
             raise BadFileError(self.path, str(error)) from error
-        return pages, uses
+        return pages, owners
 
     def write(
         self,
         removed: Iterable[int] = (),
         changed: Iterable[tuple[SavedPage, Mapping[str, int]]] = (),
-        forgotten: str | None = None,
+        forgotten: Iterable[str] = (),
     ) -> None:
-        """Delete pages by their files, write changed pages, and delete a document's name, in one transaction."""
-        pages = [(msgspec.structs.astuple(page), uses) for page, uses in changed]
+        """Delete pages by their files, write changed pages with their owners, and delete documents' names.
+
+        In one transaction.
+        """
+        pages = [(msgspec.structs.astuple(page), owners) for page, owners in changed]
         renewed = [(page[0],) for page, _ in pages]
-        owned = [(page[0], document, count) for page, uses in pages for document, count in uses.items()]
+        owned = [(page[0], document, count) for page, owners in pages for document, count in owners.items()]
         gone = [(number,) for number in removed]
         with self._transaction() as database:
             database.executemany("DELETE FROM pages WHERE number = ?", gone)
-            database.executemany("DELETE FROM uses WHERE number = ?", [*gone, *renewed])
+            database.executemany("DELETE FROM owners WHERE number = ?", [*gone, *renewed])
             database.executemany("REPLACE INTO pages VALUES (?, ?, ?, ?, ?, ?, ?)", [page for page, _ in pages])
-            database.executemany("INSERT INTO uses VALUES (?, ?, ?)", owned)
-            if forgotten is not None:
-                database.execute("DELETE FROM uses WHERE document = ?", (forgotten,))
-
-    def purge(self, document: str) -> list[int]:
-        """Delete the document's name and the pages that only it used; returns the numbers of the files to remove."""
-        with self._transaction() as database:
-            gone = database.execute(_USED_BY_NO_OTHER, {"document": document, "token_bytes": TOKEN_BYTES}).fetchall()
-            database.executemany("DELETE FROM pages WHERE number = ?", gone)
-            database.executemany("DELETE FROM uses WHERE number = ?", gone)
-            database.execute("DELETE FROM uses WHERE document = ?", (document,))
-        return [number for (number,) in gone]
+            database.executemany("INSERT INTO owners VALUES (?, ?, ?)", owned)
+            database.executemany("DELETE FROM owners WHERE document = ?", [(document,) for document in forgotten])
 
     def close(self) -> None:
         """Close the file; all writes are in it."""
@@ -186,49 +174,20 @@ def _check_files(path: Path) -> None:
             raise BadFileError(part, f"cannot be opened: {error.strerror}") from error
         if not stat.S_ISREG(status.st_mode):
             raise BadFileError(part, "not a regular file")
-        if status.st_size > MAX_INDEX_BYTES:
-            raise BadFileError(part, f"oversized: more than {MAX_INDEX_BYTES} bytes")
+        if status.st_size > MAX_INDEX_BYTES and status.st_size > _bytes_of_pages(path.parent):
+            raise BadFileError(part, f"oversized: more than {MAX_INDEX_BYTES} bytes, and than its pages")
+
+
+def _bytes_of_pages(folder: Path) -> int:
+    return sum(path.lstat().st_size for path in our_files(folder, PAGE_NAME))
 
 
 LOCK_NAME = "lock"
-PAGE_NAME = re.compile(r"[0-9a-f]{8}\.safetensors")
-OUR_NAME = re.compile(r"[0-9a-f]{8}\.(safetensors|tmp)|index\.(json|tmp)|" + re.escape(INDEX_NAME) + r"(-\w+)?")
+PAGE_NAME = re.compile(r"[0-9a-f]{8,16}\.safetensors")
+OUR_NAME = re.compile(r"[0-9a-f]{8,16}\.(safetensors|tmp)|index\.(json|tmp)|" + re.escape(INDEX_NAME) + r"(-\w+)?")
 FOLDER_NAME = re.compile(r"[0-9a-f]{16}")
 
 log = logging.getLogger(__name__)
-
-
-def purge_saved(root: Path, session: str) -> None:
-    """Remove pages that only the session's document used from the folders of all models that no process has open.
-
-    Empties a folder whose index is unusable. If a removal fails, goes on with the other folders, then raises OSError.
-    """
-    failures = []
-    for folder in model_folders(root):
-        try:
-            _purge(folder, document_of(session))
-        except FolderInUseError:  # that process purges it
-            pass
-        except OSError as error:
-            failures.append(f"{folder}: {error}")
-    if failures:
-        raise OSError(f"what is saved of a document could not be removed: {'; '.join(failures)}")
-
-
-def _purge(folder: Path, document: str) -> None:
-    try:
-        lock, index = open_folder(folder)
-    except BadFileError:
-        empty(folder)
-        if folder.exists() and (left := our_files(folder, OUR_NAME)):
-            raise OSError(f"{left[0].name} cannot be removed") from None
-        return
-    try:
-        for number in index.purge(document):
-            (folder / page_name(number)).unlink(missing_ok=True)
-    finally:
-        index.close()
-        lock.release()
 
 
 def page_name(number: int) -> str:

@@ -45,7 +45,8 @@ from inference.engine.request import Request
 from inference.loading.options import EngineOptions, engine_options
 from inference.loading.speed_record import SpeedRecord
 from inference.remote.connecting import needs_download, open_engine
-from kv_store.disk_folders import purge_saved, remove_other_models
+from kv_store.disk_folders import remove_other_models
+from kv_store.persistence import purge_saved
 from protocol.errors import AlreadyServed, BadInput, MidfillError, PortInUse
 from protocol.messages import PROTOCOL_VERSION, Completion, CoreStatus
 from protocol.rendezvous import (

@@ -53,7 +53,7 @@ def test_another_process_in_the_folder_is_noticed(folder: PageFolder, tmp_path: 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such modes")
 def test_only_the_user_may_read_what_is_saved(folder: PageFolder) -> None:
     folder.put(b"one", 3)
-    folder.index.write(forgotten="file.py")
+    folder.index.write(forgotten=["file.py"])
     assert stat.S_IMODE(folder.folder.stat().st_mode) == 0o700
     for path in folder.folder.iterdir():
         assert stat.S_IMODE(path.stat().st_mode) == 0o600, path

@@ -17,7 +17,8 @@ from inference.engine.interface import AnyEngine
 from inference.loading.engine import load_engine
 from inference.loading.options import EngineOptions
 from inference.loading.speed_record import SpeedRecord
-from kv_store.disk_folders import purge_saved, remove_other_models
+from kv_store.disk_folders import remove_other_models
+from kv_store.persistence import purge_saved
 from protocol.errors import BadModel
 from protocol.messages import CompletionRequest, CoreStatus, Prompt, Usage
 from protocol.settings import BUNDLED_MODEL
