@@ -12,6 +12,7 @@ import os
 import re
 import sqlite3
 import stat
+import sys
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -183,6 +184,9 @@ def _bytes_of_pages(folder: Path) -> int:
 
 
 LOCK_NAME = "lock"
+LOCK_PATIENCE_S = 0.5
+"""Seconds for which another process may lock a folder to remove it, or a document from it."""
+
 PAGE_NAME = re.compile(r"[0-9a-f]{8,16}\.safetensors")
 OUR_NAME = re.compile(r"[0-9a-f]{8,16}\.(safetensors|tmp)|index\.(json|tmp)|" + re.escape(INDEX_NAME) + r"(-\w+)?")
 FOLDER_NAME = re.compile(r"[0-9a-f]{16}")
@@ -207,10 +211,7 @@ def remove_other_models(root: Path, ours: Path | None = None) -> list[str]:
         if folder == ours:
             continue
         try:
-            lock = acquire(folder)
-            remove_files(folder)
-            lock.release()
-            empty(folder)
+            remove_folder(folder)
         except (StoreError, OSError) as error:
             log.info("not removed: %s", error)
         else:
@@ -224,13 +225,20 @@ def model_folders(root: Path) -> list[Path]:
     return [path for path in paths if FOLDER_NAME.fullmatch(path.name) and (path / LOCK_NAME).is_file()]
 
 
+def remove_folder(folder: Path) -> None:
+    """Remove a folder's files, its lock last and while holding it; raises the errors of `acquire`."""
+    lock = acquire(folder)
+    try:
+        empty(folder)
+    finally:
+        lock.release()
+    if sys.platform == "win32" and folder.is_dir():  # where no file is removed that a process has open
+        empty(folder)
+
+
 def open_folder(folder: Path) -> tuple[FileLock, PageIndex]:
     """The lock on a folder, which ends with the process, and the index in it; raises the errors of both."""
-    folder.mkdir(mode=0o700, exist_ok=True)
-    if folder.is_symlink():
-        raise BadFileError(folder, "a symbolic link")
-    folder.chmod(0o700)
-    lock = acquire(folder)
+    lock = lock_folder(folder, LOCK_PATIENCE_S)
     try:
         return lock, PageIndex(folder / INDEX_NAME)
     except BaseException:
@@ -238,21 +246,39 @@ def open_folder(folder: Path) -> tuple[FileLock, PageIndex]:
         raise
 
 
-def acquire(folder: Path) -> FileLock:
+def lock_folder(folder: Path, patience_s: float = 0.0) -> FileLock:
+    """The lock on a folder, which is made if necessary; raises the errors of `acquire`."""
+    while True:
+        folder.mkdir(mode=0o700, exist_ok=True)
+        if folder.is_symlink():
+            raise BadFileError(folder, "a symbolic link")
+        folder.chmod(0o700)
+        try:
+            return acquire(folder, patience_s)
+        except FileNotFoundError:
+            if folder.is_dir():  # else another process has just removed it
+                raise
+
+
+def acquire(folder: Path, patience_s: float = 0.0) -> FileLock:
     """The lock on a folder.
 
-    Raises FolderInUseError if another process has it, BadFileError if it is no regular file, OSError if it cannot be
-    opened.
+    Raises FolderInUseError if another process keeps it for longer than `patience_s`, BadFileError if it is no regular
+    file, OSError if it cannot be opened.
     """
     path = folder / LOCK_NAME
-    if os.path.lexists(path) and not stat.S_ISREG(path.lstat().st_mode):
-        raise BadFileError(path, "not a regular file")
-    lock = FileLock(path, timeout=0, mode=0o600, thread_local=False)
-    try:
-        lock.acquire()
-    except Timeout as error:
-        raise FolderInUseError(f"{folder}: another process keeps its pages here") from error
-    return lock
+    while True:
+        if os.path.lexists(path) and not stat.S_ISREG(path.lstat().st_mode):
+            raise BadFileError(path, "not a regular file")
+        with os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT, 0o600), "rb") as before:
+            lock = FileLock(path, timeout=patience_s, mode=0o600, thread_local=False)
+            try:
+                lock.acquire()
+            except Timeout as error:
+                raise FolderInUseError(f"{folder}: another process keeps its pages here") from error
+            if path.is_file() and os.path.samestat(os.fstat(before.fileno()), path.stat()):
+                return lock
+            lock.release()  # of a file that another process has removed: who locks the new one would not see it
 
 
 def set_aside(folder: Path) -> None:

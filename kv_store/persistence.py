@@ -7,7 +7,7 @@ import math
 import time
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
-from contextlib import ExitStack
+from contextlib import closing
 from itertools import islice
 from pathlib import Path
 
@@ -18,8 +18,8 @@ from kv_store.disk_folders import (
     PageIndex,
     SavedPage,
     empty,
+    lock_folder,
     model_folders,
-    open_folder,
     our_files,
     page_name,
     remove_other_models,
@@ -183,23 +183,23 @@ def purge_saved(root: Path, session: str) -> None:
             _purge(folder, document_of(session))
         except FolderInUseError:  # that process purges it
             pass
-        except OSError as error:
+        except (BadFileError, OSError) as error:
             failures.append(f"{folder}: {error}")
     if failures:
         raise OSError(f"what is saved of a document could not be removed: {'; '.join(failures)}")
 
 
 def _purge(folder: Path, document: str) -> None:
+    lock = lock_folder(folder)
     try:
-        lock, index = open_folder(folder)
-        with ExitStack() as stack:
-            stack.callback(lock.release)
-            stack.callback(index.close)
+        with closing(PageIndex(folder / INDEX_NAME)) as index:
             _purge_index(folder, index, document)
     except BadFileError:
         empty(folder)
         if folder.exists() and (left := our_files(folder, OUR_NAME)):
             raise OSError(f"{left[0].name} cannot be removed") from None
+    finally:
+        lock.release()
 
 
 def _purge_index(folder: Path, index: PageIndex, document: str) -> None:
