@@ -8,9 +8,10 @@ import time
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import closing
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 
+from kv_store import purges
 from kv_store.disk import PageFile, PageFolder
 from kv_store.disk_folders import (
     INDEX_NAME,
@@ -76,12 +77,12 @@ def write_index(folder: PageFolder, residency: Residency, most: int | None, forg
         del residency.changed[page]
 
 
-def forget(folder: PageFolder, residency: Residency, document: str) -> None:
-    """Write a purge to the index. If that fails, empty the whole tier, since the document must not remain."""
+def forget(folder: PageFolder, residency: Residency, documents: Collection[str]) -> None:
+    """Write purges to the index. If that fails, empty the whole tier, since the documents must not remain."""
     try:
-        write_index(folder, residency, None, (document,))
+        write_index(folder, residency, None, documents)
     except OSError as error:
-        log.error("removing all saved pages, because one document's cannot be removed: %s", error)
+        log.error("removing all saved pages, because a document's cannot be removed: %s", error)
         residency.empty(residency.last)
         residency.changed.clear()
         folder.removed.clear()
@@ -104,7 +105,8 @@ def write_if_possible(folder: PageFolder, residency: Residency, most: int | None
 def restore(folder: PageFolder, tree: PageTree, residency: Residency) -> None:
     """Add saved pages to the (empty) tree as copies in the last tier; a page is not read before it is matched.
 
-    Refuses and removes unusable pages. What this changes in the index is written, so that the first save need not.
+    Refuses and removes unusable pages, and applies the journal of purges. What this changes in the index is written, so
+    that the first save need not.
     """
     refused = [*folder.refused, *remove_other_models(folder.root, folder.folder)]
     try:
@@ -114,6 +116,11 @@ def restore(folder: PageFolder, tree: PageTree, residency: Residency) -> None:
         folder.replace_index()
         rows, owners = [], {}
     saved = _add_pages(rows, owners, tree, folder.folder, refused)
+    purged = purges.purged(folder.root)
+    forgotten = [document for document in tree.documents() if purges.digest(document) in purged]
+    for page in chain.from_iterable(map(tree.disown, forgotten)):
+        tree.remove(page)
+        del saved[page]
     for page in reversed(saved):  # only the last of the pages that are used together is written as used
         page.parent.used = max(page.parent.used, page.used + 1)
     files = _files(saved, folder, refused)
@@ -127,15 +134,19 @@ def restore(folder: PageFolder, tree: PageTree, residency: Residency) -> None:
             tree.remove(page)
     for page in reversed(kept):
         residency.adopt(page, files[page], residency.last)
-    for page in saved:
-        if page not in kept:
-            residency.note(page.parent)  # which has its owners now
+    for page in kept:
+        if page.owners != owners.get(files[page].number):
+            residency.note(page)  # it has those of a page that is gone
     residency.go_on_after(max((page.used for page in kept), default=0))
     numbers = {files[page].number for page in kept}
     folder.removed += [row.number for row in rows if row.number not in numbers]
     folder.go_on_after(max((row.number for row in rows if row.number < 2**32), default=0))
     folder.remove_other_files(files[page] for page in kept)
-    write_if_possible(folder, residency)
+    if forgotten:
+        forget(folder, residency, forgotten)
+    else:
+        write_if_possible(folder, residency)
+    purges.remove_old_entries(folder.root)
     residency.refuse(*refused)
 
 

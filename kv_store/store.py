@@ -229,8 +229,12 @@ class PagedStore:
             self.unpin(pinned)
         dropped = sum(self._residency.drop(page) for page in self._tree.disown(document))
         if self._folder:
-            persistence.forget(self._folder, self._residency, document)
+            persistence.forget(self._folder, self._residency, (document,))
         return dropped
+
+    def documents(self) -> Collection[str]:
+        """The documents that own pages."""
+        return self._tree.documents()
 
     def clear(self, *, disk: bool) -> None:
         """Drop all pages from memory, and with `disk` from every tier. Pages that are only in memory are lost."""
