@@ -64,9 +64,9 @@ class PageFile:
 class PageFolder:
     """Implements `Storage` in `root/<hash of the fingerprint>`.
 
-    The fingerprint identifies all that KV depends on: weights, tokenizer, dtype, RoPE settings. An unusable folder is
-    set aside, with the reason in `refused`. Raises FolderInUseError if another process uses the folder, and OSError if
-    it cannot be created.
+    The fingerprint identifies all that KV depends on: weights, tokenizer, RoPE settings, arithmetic. An unusable folder
+    is set aside, with the reason in `refused`. Raises FolderInUseError if another process uses the folder, and OSError
+    if it cannot be created.
     """
 
     page_overhead = 256

@@ -215,7 +215,7 @@ def remove_other_models(root: Path, ours: Path | None = None) -> list[str]:
         except (StoreError, OSError) as error:
             log.info("not removed: %s", error)
         else:
-            removed.append(f"{folder}: saved with other weights, tokenizer, dtype or RoPE settings")
+            removed.append(f"{folder}: saved with other weights, tokenizer, RoPE settings or arithmetic")
     return removed
 
 
