@@ -233,11 +233,8 @@ def _purge_index(folder: Path, index: PageIndex, document: str) -> None:
 
 
 def _unsaved(residency: Residency) -> list[Page]:
-    """Pages that are only in memory; each after its ancestors."""
-    pages = sorted({page for tier in residency.tiers[:-1] for page in tier.held}, key=lambda page: page.start)
-    for tier in residency.tiers[:-1]:
-        pages += reversed(tier.evictable)
-    return [page for page in pages if residency.last not in page.copies]
+    """Pages that are only in memory: held ones, then the most recently used first; each after its ancestors."""
+    return sorted(residency.unsaved, key=lambda page: (not page.held, page.start if page.held else -page.used))
 
 
 def _fits_for(page: Page, residency: Residency) -> bool:

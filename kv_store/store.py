@@ -116,6 +116,9 @@ def check_counts(tree: PageTree, pinned: Collection[str], live: Collection[PageM
 def check_tiers(tree: PageTree, residency: Residency) -> None:
     """Check bytes, budgets, the order of eviction, and the contents of the storages."""
     resident = list(tree.pages())
+    if residency.tiers[-1].storage.durable:
+        unsaved = {page for page in resident if residency.last not in page.copies}
+        assert residency.unsaved == unsaved, f"{unsaved ^ residency.unsaved} are saved, or are not"
     for level, tier in enumerate(residency.tiers):
         pages = [page for page in resident if level in page.copies]
         sizes = {page: residency.page_bytes(len(page), level) for page in pages}

@@ -85,6 +85,7 @@ class Tier:
         self.tokens = 0
         self.evictable: OrderedDict[Page, int] = OrderedDict()
         self.held: dict[Page, int] = {}
+        self._is_sorted = True
         self.takes_writes = True
         """Whether the last write to the storage succeeded."""
 
@@ -107,6 +108,7 @@ class Tier:
         if page.held:
             self.held[page] = size
         else:
+            self._is_sorted &= not self.evictable or next(reversed(self.evictable)).used <= page.used
             self.evictable[page] = size
             self.evictable_bytes += size
 
@@ -137,8 +139,10 @@ class Tier:
 
     def sort(self) -> None:
         """Restore the order of eviction after older pages were added behind newer ones."""
-        for page in sorted(self.evictable, key=lambda page: page.used):
-            self.evictable.move_to_end(page)
+        if not self._is_sorted:
+            for page in sorted(self.evictable, key=lambda page: page.used):
+                self.evictable.move_to_end(page)
+            self._is_sorted = True
 
     def stats(self) -> TierStats:
         return TierStats(
@@ -163,6 +167,8 @@ class Residency:
         self.refused: deque[str] = deque(maxlen=REMEMBERED_REFUSALS)
         self.changed: dict[Page, None] = {}
         """Pages of a durable last tier whose entry in its index is missing or outdated, in the order of the changes."""
+        self.unsaved: set[Page] = set()
+        """Pages that a durable last tier lacks."""
         self._tree = tree
         self._clock = itertools.count(1)
         self._durable = self.last if self.tiers[-1].storage.durable else None
@@ -305,6 +311,7 @@ class Residency:
         """Register a copy that a tier's storage already has, as the most recently used; it must fit."""
         tier = self.tiers[level]
         page.copies[level] = stored
+        self._note_saved(page)
         tier.add(page, self.page_bytes(len(page), level))
         assert tier.used_bytes <= tier.budget_bytes, f"{page} does not fit the {tier.name} tier"
 
@@ -325,5 +332,10 @@ class Residency:
         if level == self._durable:
             self.changed.pop(page, None)
             self.note(page.parent)  # it may be the last saved page now
+        self._note_saved(page)
         self.tiers[level].remove(page)
         self.tiers[level].storage.remove(stored)
+
+    def _note_saved(self, page: Page) -> None:
+        if self._durable is not None:
+            (self.unsaved.discard if self._durable in page.copies or not page.copies else self.unsaved.add)(page)

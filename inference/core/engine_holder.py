@@ -108,13 +108,15 @@ class EngineHolder:
 
     def forget(self, session: str) -> None:
         """Drop the text of the session's document, from disk too, also what other models have saved there."""
-        if self._engine is not None:
-            self._engine.forget(session)
-        else:
+        if self._engine is None:
             self._to_forget.add(session)  # if this attempt fails, the next one forgets it too
-        if self._forget_saved is not None:
-            self._forget_saved(session)
-            self._to_forget.discard(session)
+        try:
+            if self._forget_saved is not None:  # first: it also tells the process that follows if this one is killed
+                self._forget_saved(session)
+                self._to_forget.discard(session)
+        finally:
+            if self._engine is not None:
+                self._engine.forget(session)
 
     def forget_purged(self, digests: Collection[str]) -> None:
         """As `forget`, for documents that another core was told to forget, by the digests of their names."""
