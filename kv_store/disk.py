@@ -35,7 +35,7 @@ from kv_store.interface import BadFileError
 if TYPE_CHECKING:
     from kv_store.workspace import TensorCodec  # which imports torch
 
-FORMAT = "midfill kv 2"
+FORMAT = "midfill kv 3"
 MIN_FREE_BYTES = 512 * 2**20
 """Free disk space left to other programs: no page is written below it."""
 
@@ -64,9 +64,9 @@ class PageFile:
 class PageFolder:
     """Implements `Storage` in `root/<hash of the fingerprint>`.
 
-    The fingerprint identifies all that KV depends on: weights, tokenizer, dtype, RoPE settings. An unusable folder is
-    set aside, with the reason in `refused`. Raises FolderInUseError if another process uses the folder, and OSError if
-    it cannot be created.
+    The fingerprint identifies all that KV depends on: weights, tokenizer, RoPE settings, arithmetic. An unusable folder
+    is set aside, with the reason in `refused`. Raises FolderInUseError if another process uses the folder, and OSError
+    if it cannot be created.
     """
 
     page_overhead = 256
@@ -80,8 +80,7 @@ class PageFolder:
         """Numbers of removed files that are still in the index."""
         self.index_is_behind = False
         """Whether the last write to the index failed."""
-        self.identity = hashlib.sha256(f"{FORMAT}\n{fingerprint}".encode()).digest()
-        self.folder = root / self.identity.hex()[:16]
+        self.folder = root / hashlib.sha256(f"{FORMAT}\n{fingerprint}".encode()).hexdigest()[:16]
         self.refused: list[str] = []
         root.mkdir(mode=0o700, parents=True, exist_ok=True)
         try:
@@ -141,6 +140,10 @@ class PageFolder:
         for path in index_files(self.folder):
             path.unlink(missing_ok=True)
         self.index = PageIndex(self.folder / INDEX_NAME)
+
+    def go_on_after(self, number: int) -> None:
+        """Give no new file this number, which the index knows, or a lower one."""
+        self._next = max(self._next, number + 1)
 
     def check_file(self, file: PageFile) -> None:
         """Check a saved page without reading it. Raises BadFileError if its size is wrong."""

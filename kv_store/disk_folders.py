@@ -12,6 +12,7 @@ import os
 import re
 import sqlite3
 import stat
+import sys
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -20,28 +21,23 @@ from pathlib import Path
 import msgspec
 from filelock import FileLock, Timeout
 
-from kv_store.interface import BadFileError, FolderInUseError, StoreError, document_of
-from kv_store.page_tree import TOKEN_BYTES
+from kv_store.interface import BadFileError, FolderInUseError, StoreError
 
 INDEX_NAME = "index.sqlite3"
 JOURNAL_SUFFIXES = ("-journal", "-wal", "-shm")
 MAX_INDEX_BYTES = 256 * 2**20
+"""An index may be larger only if the pages beside it are, too."""
 
 _TABLES = {
     "pages": (
         "CREATE TABLE pages (number INTEGER PRIMARY KEY, digest BLOB, parent BLOB, token_ids BLOB,"
         " size INTEGER, sha256 BLOB, used INTEGER)"
     ),
-    "uses": (
-        "CREATE TABLE uses (number INTEGER, document TEXT, count INTEGER, PRIMARY KEY (number, document)) WITHOUT ROWID"
+    "owners": (
+        "CREATE TABLE owners (number INTEGER, document TEXT, count INTEGER, PRIMARY KEY (number, document))"
+        " WITHOUT ROWID"
     ),
 }
-_USED_BY_NO_OTHER = """
-    SELECT number FROM pages JOIN uses USING (number) WHERE document = :document AND NOT EXISTS (
-        SELECT 1 FROM uses AS others WHERE others.number = pages.number AND others.document <> :document
-        AND others.count * :token_bytes >= length(token_ids)
-    )
-"""
 _SETTINGS = (
     "locking_mode = EXCLUSIVE",
     "trusted_schema = OFF",
@@ -71,7 +67,7 @@ class SavedPage(msgspec.Struct, frozen=True, array_like=True):
     """Rank by last use among the saved pages: the higher, the later."""
 
 
-class _Use(msgspec.Struct, frozen=True, array_like=True):
+class _Owner(msgspec.Struct, frozen=True, array_like=True):
     number: int
     document: str
     count: int
@@ -95,48 +91,41 @@ class PageIndex:
             raise error if isinstance(error, BadFileError) else BadFileError(path, str(error)) from error
 
     def read(self) -> tuple[list[SavedPage], Mapping[int, dict[str, int]]]:
-        """All pages, unordered, and by file number the number of a page's tokens that each document used.
+        """All pages, unordered, and by file number the owners of a page, with the number of its tokens that they used.
 
         Raises BadFileError if a value has a wrong type.
         """
-        uses: dict[int, dict[str, int]] = defaultdict(dict)
+        owners: dict[int, dict[str, int]] = defaultdict(dict)
         try:
             rows = self._database.execute("SELECT * FROM pages").fetchall()
             pages = msgspec.convert(rows, list[SavedPage])
-            rows = self._database.execute("SELECT * FROM uses").fetchall()
-            for session in msgspec.convert(rows, list[_Use]):
-                uses[session.number][session.document] = session.count
+            rows = self._database.execute("SELECT * FROM owners").fetchall()
+            for owner in msgspec.convert(rows, list[_Owner]):
+                owners[owner.number][owner.document] = owner.count
         except (sqlite3.Error, msgspec.ValidationError) as error:
             raise BadFileError(self.path, str(error)) from error
-        return pages, uses
+        return pages, owners
 
     def write(
         self,
         removed: Iterable[int] = (),
         changed: Iterable[tuple[SavedPage, Mapping[str, int]]] = (),
-        forgotten: str | None = None,
+        forgotten: Iterable[str] = (),
     ) -> None:
-        """Delete pages by their files, write changed pages, and delete a document's name, in one transaction."""
-        pages = [(msgspec.structs.astuple(page), uses) for page, uses in changed]
+        """Delete pages by their files, write changed pages with their owners, and delete documents' names.
+
+        In one transaction.
+        """
+        pages = [(msgspec.structs.astuple(page), owners) for page, owners in changed]
         renewed = [(page[0],) for page, _ in pages]
-        owned = [(page[0], document, count) for page, uses in pages for document, count in uses.items()]
+        owned = [(page[0], document, count) for page, owners in pages for document, count in owners.items()]
         gone = [(number,) for number in removed]
         with self._transaction() as database:
             database.executemany("DELETE FROM pages WHERE number = ?", gone)
-            database.executemany("DELETE FROM uses WHERE number = ?", [*gone, *renewed])
+            database.executemany("DELETE FROM owners WHERE number = ?", [*gone, *renewed])
             database.executemany("REPLACE INTO pages VALUES (?, ?, ?, ?, ?, ?, ?)", [page for page, _ in pages])
-            database.executemany("INSERT INTO uses VALUES (?, ?, ?)", owned)
-            if forgotten is not None:
-                database.execute("DELETE FROM uses WHERE document = ?", (forgotten,))
-
-    def purge(self, document: str) -> list[int]:
-        """Delete the document's name and the pages that only it used; returns the numbers of the files to remove."""
-        with self._transaction() as database:
-            gone = database.execute(_USED_BY_NO_OTHER, {"document": document, "token_bytes": TOKEN_BYTES}).fetchall()
-            database.executemany("DELETE FROM pages WHERE number = ?", gone)
-            database.executemany("DELETE FROM uses WHERE number = ?", gone)
-            database.execute("DELETE FROM uses WHERE document = ?", (document,))
-        return [number for (number,) in gone]
+            database.executemany("INSERT INTO owners VALUES (?, ?, ?)", owned)
+            database.executemany("DELETE FROM owners WHERE document = ?", [(document,) for document in forgotten])
 
     def close(self) -> None:
         """Close the file; all writes are in it."""
@@ -186,49 +175,23 @@ def _check_files(path: Path) -> None:
             raise BadFileError(part, f"cannot be opened: {error.strerror}") from error
         if not stat.S_ISREG(status.st_mode):
             raise BadFileError(part, "not a regular file")
-        if status.st_size > MAX_INDEX_BYTES:
-            raise BadFileError(part, f"oversized: more than {MAX_INDEX_BYTES} bytes")
+        if status.st_size > MAX_INDEX_BYTES and status.st_size > _bytes_of_pages(path.parent):
+            raise BadFileError(part, f"oversized: more than {MAX_INDEX_BYTES} bytes, and than its pages")
+
+
+def _bytes_of_pages(folder: Path) -> int:
+    return sum(path.lstat().st_size for path in our_files(folder, PAGE_NAME))
 
 
 LOCK_NAME = "lock"
-PAGE_NAME = re.compile(r"[0-9a-f]{8}\.safetensors")
-OUR_NAME = re.compile(r"[0-9a-f]{8}\.(safetensors|tmp)|index\.(json|tmp)|" + re.escape(INDEX_NAME) + r"(-\w+)?")
+LOCK_PATIENCE_S = 0.5
+"""Seconds for which another process may lock a folder to remove it, or a document from it."""
+
+PAGE_NAME = re.compile(r"[0-9a-f]{8,16}\.safetensors")
+OUR_NAME = re.compile(r"[0-9a-f]{8,16}\.(safetensors|tmp)|index\.(json|tmp)|" + re.escape(INDEX_NAME) + r"(-\w+)?")
 FOLDER_NAME = re.compile(r"[0-9a-f]{16}")
 
 log = logging.getLogger(__name__)
-
-
-def purge_saved(root: Path, session: str) -> None:
-    """Remove pages that only the session's document used from the folders of all models that no process has open.
-
-    Empties a folder whose index is unusable. If a removal fails, goes on with the other folders, then raises OSError.
-    """
-    failures = []
-    for folder in model_folders(root):
-        try:
-            _purge(folder, document_of(session))
-        except FolderInUseError:  # that process purges it
-            pass
-        except OSError as error:
-            failures.append(f"{folder}: {error}")
-    if failures:
-        raise OSError(f"what is saved of a document could not be removed: {'; '.join(failures)}")
-
-
-def _purge(folder: Path, document: str) -> None:
-    try:
-        lock, index = open_folder(folder)
-    except BadFileError:
-        empty(folder)
-        if folder.exists() and (left := our_files(folder, OUR_NAME)):
-            raise OSError(f"{left[0].name} cannot be removed") from None
-        return
-    try:
-        for number in index.purge(document):
-            (folder / page_name(number)).unlink(missing_ok=True)
-    finally:
-        index.close()
-        lock.release()
 
 
 def page_name(number: int) -> str:
@@ -248,14 +211,11 @@ def remove_other_models(root: Path, ours: Path | None = None) -> list[str]:
         if folder == ours:
             continue
         try:
-            lock = acquire(folder)
-            remove_files(folder)
-            lock.release()
-            empty(folder)
+            remove_folder(folder)
         except (StoreError, OSError) as error:
             log.info("not removed: %s", error)
         else:
-            removed.append(f"{folder}: saved with other weights, tokenizer, dtype or RoPE settings")
+            removed.append(f"{folder}: saved with other weights, tokenizer, RoPE settings or arithmetic")
     return removed
 
 
@@ -265,13 +225,20 @@ def model_folders(root: Path) -> list[Path]:
     return [path for path in paths if FOLDER_NAME.fullmatch(path.name) and (path / LOCK_NAME).is_file()]
 
 
+def remove_folder(folder: Path) -> None:
+    """Remove a folder's files, its lock last and while holding it; raises the errors of `acquire`."""
+    lock = acquire(folder)
+    try:
+        empty(folder)
+    finally:
+        lock.release()
+    if sys.platform == "win32" and folder.is_dir():  # where no file is removed that a process has open
+        empty(folder)
+
+
 def open_folder(folder: Path) -> tuple[FileLock, PageIndex]:
     """The lock on a folder, which ends with the process, and the index in it; raises the errors of both."""
-    folder.mkdir(mode=0o700, exist_ok=True)
-    if folder.is_symlink():
-        raise BadFileError(folder, "a symbolic link")
-    folder.chmod(0o700)
-    lock = acquire(folder)
+    lock = lock_folder(folder, LOCK_PATIENCE_S)
     try:
         return lock, PageIndex(folder / INDEX_NAME)
     except BaseException:
@@ -279,21 +246,39 @@ def open_folder(folder: Path) -> tuple[FileLock, PageIndex]:
         raise
 
 
-def acquire(folder: Path) -> FileLock:
+def lock_folder(folder: Path, patience_s: float = 0.0) -> FileLock:
+    """The lock on a folder, which is made if necessary; raises the errors of `acquire`."""
+    while True:
+        folder.mkdir(mode=0o700, exist_ok=True)
+        if folder.is_symlink():
+            raise BadFileError(folder, "a symbolic link")
+        folder.chmod(0o700)
+        try:
+            return acquire(folder, patience_s)
+        except FileNotFoundError:
+            if folder.is_dir():  # else another process has just removed it
+                raise
+
+
+def acquire(folder: Path, patience_s: float = 0.0) -> FileLock:
     """The lock on a folder.
 
-    Raises FolderInUseError if another process has it, BadFileError if it is no regular file, OSError if it cannot be
-    opened.
+    Raises FolderInUseError if another process keeps it for longer than `patience_s`, BadFileError if it is no regular
+    file, OSError if it cannot be opened.
     """
     path = folder / LOCK_NAME
-    if os.path.lexists(path) and not stat.S_ISREG(path.lstat().st_mode):
-        raise BadFileError(path, "not a regular file")
-    lock = FileLock(path, timeout=0, mode=0o600, thread_local=False)
-    try:
-        lock.acquire()
-    except Timeout as error:
-        raise FolderInUseError(f"{folder}: another process keeps its pages here") from error
-    return lock
+    while True:
+        if os.path.lexists(path) and not stat.S_ISREG(path.lstat().st_mode):
+            raise BadFileError(path, "not a regular file")
+        with os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT, 0o600), "rb") as before:
+            lock = FileLock(path, timeout=patience_s, mode=0o600, thread_local=False)
+            try:
+                lock.acquire()
+            except Timeout as error:
+                raise FolderInUseError(f"{folder}: another process keeps its pages here") from error
+            if path.is_file() and os.path.samestat(os.fstat(before.fileno()), path.stat()):
+                return lock
+            lock.release()  # of a file that another process has removed: who locks the new one would not see it
 
 
 def set_aside(folder: Path) -> None:

@@ -1,7 +1,10 @@
-"""The index: a tree of pages of token ids, matched token by token, with the documents that used each page.
+"""The index: a tree of pages of token ids, matched token by token, with the documents that own each page.
 
 Payloads are always copied into the workspace, so a page may be used in part and two pages may begin alike: a
 prefix that diverges inside a page gets a sibling page, and no page is ever split.
+
+A document owns the last page of each prompt of its own; it used what comes before it, too, which says the tree. So a
+page that many documents share names none of them, unless their prompts end there, and then only the latest.
 """
 
 from __future__ import annotations
@@ -20,6 +23,9 @@ DIGEST_BYTES = 16
 TOKEN_BYTES = 4
 COMPARED_AT_ONCE = 256
 
+REMEMBERED_OWNERS = 8
+"""Number of documents that a page names."""
+
 REMEMBERED_TAILS = 256
 """Number of unpinned sessions whose last prompts the tree remembers."""
 
@@ -36,6 +42,7 @@ class Page:
         "children",
         "copies",
         "digest",
+        "owners",
         "parent",
         "pins",
         "refs",
@@ -43,7 +50,6 @@ class Page:
         "stop",
         "token_ids",
         "used",
-        "uses",
     )
 
     def __init__(self, token_ids: tuple[int, ...], parent: Page | None) -> None:
@@ -58,8 +64,8 @@ class Page:
         """Digest of the whole prefix that ends with this page."""
         self.copies: dict[int, object] = {}
         """By level of the tier (0 first), the reference that its storage returned."""
-        self.uses: dict[str, int] = {}
-        """Documents that used this page, and how many of its tokens. A user of a page used all of its parent."""
+        self.owners: dict[str, int] = {}
+        """Documents with a prompt that ends in this page, and how many of its tokens they used; the latest last."""
         self.refs = 0
         """Live matches (and running insertions) through this page."""
         self.pins = 0
@@ -83,6 +89,11 @@ class Page:
         return self.refs > 0 or self.pins > 0
 
     @property
+    def is_owned(self) -> bool:
+        """Whether a document that is still named used all of it: one of its own, or an owner of what is below it."""
+        return bool(self.children) or max(self.owners.values(), default=0) == len(self)
+
+    @property
     def level(self) -> int:
         """The first tier that has a copy; 0 for the root."""
         return min(self.copies, default=0)
@@ -97,6 +108,8 @@ class PageTree:
         """By namespace."""
         self.tails: dict[str, Page] = {}
         """The last resident page of each session's last inserted prefix; the latest session last."""
+        self._owned: dict[str, set[Page]] = {}
+        """The pages of each owner."""
 
     def root_of(self, namespace: str) -> Page:
         """The page without tokens that the namespace's prefixes begin with; the empty one's is `root`."""
@@ -137,44 +150,70 @@ class PageTree:
         return page
 
     def remove(self, page: Page) -> None:
-        """Remove a page without children; its sessions' last paths end before it."""
+        """Remove a page without children: its owners' prompts, and its sessions' last paths, end before it."""
         assert not page.children, f"{page} has children"
+        for document in list(page.owners):
+            self._disclaim(page, document)
+            self.claim(page.parent, document, len(page.parent))
         siblings = page.parent.children
         del siblings[_place(siblings, page.token_ids)]
         for session in self._ending_at(page):
             self._set_tail(session, page.parent)
 
     def supersede(self, short: Page, long: Page) -> None:
-        """Transfer sessions and tails of a page to be removed to a sibling that begins with the same tokens."""
+        """Transfer owners and tails of a page to be removed to a sibling that begins with the same tokens."""
         assert long.token_ids[: len(short)] == short.token_ids, f"{long} does not begin with {short}"
-        for document, count in short.uses.items():
-            long.uses[document] = max(count, long.uses.get(document, 0))
+        for document, count in list(short.owners.items()):
+            self._disclaim(short, document)
+            self.claim(long, document, count)
         for session in self._ending_at(short):
             self.tails[session] = long
         long.pins, short.pins = short.pins, 0
 
     def own(self, session: str, path: Sequence[Page], length: int) -> None:
         """Record that the session's last prefix is these pages, the last of them up to position `length`."""
-        document = document_of(session)
-        for page in path:
-            used = min(page.stop, length) - page.start
-            if used > page.uses.get(document, 0):
-                page.uses[document] = used
+        if path:
+            self.claim(path[-1], document_of(session), min(path[-1].stop, length) - path[-1].start)
         self.tails.pop(session, None)  # becomes the latest
         self._set_tail(session, path[-1] if path else self.root)
 
-    def disown(self, document: str) -> list[Page]:
-        """Remove the document's name; returns the pages, parents first, that hold more than other documents used."""
+    def claim(self, page: Page, document: str, count: int) -> None:
+        """Make the document, which used the page's first `count` tokens, its latest owner.
+
+        If the page then has too many, forgets the earliest: what that one used is what the remaining ones used.
+        """
+        if page.is_root:
+            return
+        page.owners[document] = max(count, page.owners.pop(document, 0))
+        self._owned.setdefault(document, set()).add(page)
+        if len(page.owners) > REMEMBERED_OWNERS:
+            needed = max(reversed(page.owners), key=page.owners.__getitem__)
+            self._disclaim(page, next(owner for owner in page.owners if owner != needed))
+
+    def disown(self, document: str) -> Iterator[Page]:
+        """Remove the document's name; yields pages, children first, that hold more than the documents still named used.
+
+        The caller removes each page before it asks for the next one.
+        """
+        pages = sorted(self.owned_by(document), key=lambda page: -page.start)
+        for page in pages:
+            self._disclaim(page, document)
         for session in [session for session in self.tails if document_of(session) == document]:
             del self.tails[session]
-        orphans: list[Page] = []
-        pending = list(self.roots.values())
-        while pending:
-            page = pending.pop()
-            pending += [child for child in page.children if child.uses.pop(document, 0)]
-            if max(page.uses.values(), default=0) < len(page):
-                orphans.append(page)
-        return orphans
+        gone: set[Page] = set()
+        for page in pages:
+            while page not in gone and not page.is_root and not page.is_owned:
+                gone.add(page)
+                yield page
+                page = page.parent
+
+    def owned_by(self, document: str) -> Collection[Page]:
+        """The pages that the document owns."""
+        return self._owned.get(document, ())
+
+    def documents(self) -> Collection[str]:
+        """All documents that own a page."""
+        return self._owned.keys()
 
     def forget_old_tails(self, pinned: Collection[str]) -> None:
         """Keep the last prompts of REMEMBERED_TAILS sessions, and of those that are pinned."""
@@ -208,6 +247,12 @@ class PageTree:
     def _ending_at(self, page: Page) -> list[str]:
         """The sessions whose last prefix ends with this page."""
         return [session for session, tail in self.tails.items() if tail is page]
+
+    def _disclaim(self, page: Page, document: str) -> None:
+        del page.owners[document]
+        self._owned[document].remove(page)
+        if not self._owned[document]:
+            del self._owned[document]
 
     def _set_tail(self, session: str, page: Page) -> None:
         if page.is_root:

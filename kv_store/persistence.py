@@ -6,16 +6,31 @@ import logging
 import math
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
+from contextlib import closing
+from itertools import chain, islice
+from pathlib import Path
 
+from kv_store import purges
 from kv_store.disk import PageFile, PageFolder
-from kv_store.disk_folders import SavedPage, remove_other_models
-from kv_store.interface import BadFileError
+from kv_store.disk_folders import (
+    INDEX_NAME,
+    OUR_NAME,
+    PageIndex,
+    SavedPage,
+    empty,
+    lock_folder,
+    model_folders,
+    our_files,
+    page_name,
+    remove_other_models,
+)
+from kv_store.interface import BadFileError, FolderInUseError, document_of
 from kv_store.page_tree import PAGE_TOKENS, TOKEN_BYTES, Page, PageTree, pack, prefix_digest, unpack
 from kv_store.tiers import Residency
 
 BATCH_PAGES = 64
-"""Pages per transaction of the index; a killed process loses the pages of an open one."""
+"""Most pages per transaction of the index; a killed process loses the pages of an open one."""
 
 log = logging.getLogger(__name__)
 
@@ -23,7 +38,8 @@ log = logging.getLogger(__name__)
 def save(folder: PageFolder, residency: Residency, seconds: float | None) -> bool:
     """Copy pages to the last tier, the most recently used first, for `seconds` (at least one page); None: all.
 
-    Never evicts a page on disk for one used less recently. Returns False if time ran out with pages left.
+    Writes at least one batch of the index. Never evicts a page on disk for one used less recently. Returns False if
+    time ran out with something left.
     """
     until = math.inf if seconds is None else time.monotonic() + seconds
     tier = residency.tiers[residency.last]
@@ -37,76 +53,188 @@ def save(folder: PageFolder, residency: Residency, seconds: float | None) -> boo
             break
         is_over = time.monotonic() >= until
         if count % BATCH_PAGES == 0:
-            write_if_possible(folder, residency)
+            write_if_possible(folder, residency, BATCH_PAGES)
     if unsaved:
         tier.sort()
-    write_if_possible(folder, residency)
+    while write_if_possible(folder, residency, BATCH_PAGES) and (residency.changed or folder.removed):
+        if time.monotonic() >= until:
+            return False
     return not is_over
 
 
-def write_index(folder: PageFolder, residency: Residency, forgotten: str | None = None) -> None:
-    """Update the index to the files on disk; deletes the name of the `forgotten` document.
+def write_index(folder: PageFolder, residency: Residency, most: int | None, forgotten: Collection[str] = ()) -> None:
+    """Update the index to `most` changes on disk (None: to all); deletes the names of the `forgotten` documents.
 
-    Raises OSError on failure; the next call tries again.
+    Entries of removed files go last: after a crash, they tell who owned the pages before them. Raises OSError on
+    failure; the next call tries again.
     """
-    rows = [(_row(page, residency.last), page.uses) for page in residency.changed]
-    folder.index.write(folder.removed, rows, forgotten)
-    folder.removed.clear()
-    residency.changed.clear()
+    changed = list(islice(residency.changed, most))
+    removed = folder.removed[: None if most is None else most - len(changed)]
+    rows = [(_row(page, residency.last), _owners(page, residency.last)) for page in changed]
+    folder.index.write(removed, rows, forgotten)
+    del folder.removed[: len(removed)]
+    for page in changed:
+        del residency.changed[page]
 
 
-def forget(folder: PageFolder, residency: Residency, document: str) -> None:
-    """Write a purge to the index. If that fails, empty the whole tier, since the document must not remain."""
+def forget(folder: PageFolder, residency: Residency, documents: Collection[str]) -> None:
+    """Write purges to the index. If that fails, empty the whole tier, since the documents must not remain."""
     try:
-        write_index(folder, residency, document)
+        write_index(folder, residency, None, documents)
     except OSError as error:
-        log.error("removing all saved pages, because one document's cannot be removed: %s", error)
+        log.error("removing all saved pages, because a document's cannot be removed: %s", error)
         residency.empty(residency.last)
         residency.changed.clear()
         folder.removed.clear()
         folder.replace_index()
 
 
-def write_if_possible(folder: PageFolder, residency: Residency) -> None:
-    """Update the index to the files on disk; logs a failure, once until it succeeds again."""
+def write_if_possible(folder: PageFolder, residency: Residency, most: int | None = None) -> bool:
+    """As `write_index`; logs a failure, once until it succeeds again, and returns False."""
     try:
-        write_index(folder, residency)
+        write_index(folder, residency, most)
     except OSError as error:
         if not folder.index_is_behind:
             log.warning("the index cannot be written: until then, a restart will not find newly saved pages: %s", error)
         folder.index_is_behind = True
     else:
         folder.index_is_behind = False
+    return not folder.index_is_behind
 
 
 def restore(folder: PageFolder, tree: PageTree, residency: Residency) -> None:
     """Add saved pages to the (empty) tree as copies in the last tier; a page is not read before it is matched.
 
-    Refuses and removes unusable pages.
+    Refuses and removes unusable pages, and applies the journal of purges. What this changes in the index is written, so
+    that the first save need not.
     """
-    tree.root.digest = folder.identity
     refused = [*folder.refused, *remove_other_models(folder.root, folder.folder)]
-    rows, uses = _read_index(folder, refused)
-    files = _add_pages(rows, uses, folder, tree, refused)
+    try:
+        rows, owners = folder.index.read()
+    except BadFileError as error:
+        refused.append(str(error))
+        folder.replace_index()
+        rows, owners = [], {}
+    saved = _add_pages(rows, owners, tree, folder.folder, refused)
+    purged = purges.purged(folder.root)
+    forgotten = [document for document in tree.documents() if purges.digest(document) in purged]
+    for page in chain.from_iterable(map(tree.disown, forgotten)):
+        tree.remove(page)
+        del saved[page]
+    for page in reversed(saved):  # only the last of the pages that are used together is written as used
+        page.parent.used = max(page.parent.used, page.used + 1)
+    files = _files(saved, folder, refused)
     kept = _within_budget(files, residency, refused)
+    for page in reversed(saved):
+        if page in files and not page.is_owned:
+            refused.append(f"{folder.index.path}: the row of page {files[page].number} names no document")
+            files.pop(page)
+            kept.pop(page, None)
+        if page not in kept:
+            tree.remove(page)
     for page in reversed(kept):
         residency.adopt(page, files[page], residency.last)
-        residency.use(page)  # in this process's time, which the next save writes for all of them
-    for page in reversed(files):
-        if not page.copies:
-            tree.remove(page)
+    for page in kept:
+        if page.owners != owners.get(files[page].number):
+            residency.note(page)  # it has those of a page that is gone
+    residency.go_on_after(max((page.used for page in kept), default=0))
     numbers = {files[page].number for page in kept}
     folder.removed += [row.number for row in rows if row.number not in numbers]
+    folder.go_on_after(max((row.number for row in rows if row.number < 2**32), default=0))
     folder.remove_other_files(files[page] for page in kept)
+    if forgotten:
+        forget(folder, residency, forgotten)
+    else:
+        write_if_possible(folder, residency)
+    purges.remove_old_entries(folder.root)
     residency.refuse(*refused)
 
 
+def _add_pages(
+    rows: Iterable[SavedPage], owners: Mapping[int, dict[str, int]], tree: PageTree, folder: Path, refused: list[str]
+) -> dict[Page, SavedPage]:
+    """Pages of an empty tree, without copies, for the rows of a folder that fit with their ancestors; parents first.
+
+    The folder's name begins every digest: the rows of another folder do not fit.
+    """
+    tree.root.digest = folder.name.encode()
+    below: dict[bytes, list[SavedPage]] = defaultdict(list)
+    latest = {row.digest: row for row in sorted(rows, key=lambda row: row.number)}
+    for row in latest.values():  # of two rows of a page, which a crash can leave, the first is of a removed file
+        below[row.parent].append(row)
+    saved: dict[Page, SavedPage] = {}
+    namespaces = {document.partition("/")[0] for documents in owners.values() for document in documents}
+    pending = [tree.root, *(tree.root_of(name) for name in sorted(namespaces) if tree.root_digest(name) in below)]
+    while pending:
+        parent = pending.pop()
+        for row in below.pop(parent.digest, ()):
+            count = len(row.token_ids) // TOKEN_BYTES
+            is_page = 0 < count <= PAGE_TOKENS and (parent.is_root or len(parent) == PAGE_TOKENS) and row.used < 2**62
+            if not is_page or prefix_digest(parent.digest, row.token_ids) != row.digest:
+                refused.append(f"{folder / INDEX_NAME}: the row of page {row.number} does not fit its parent's")
+                continue
+            page = tree.add(parent, unpack(row.token_ids))
+            page.used = row.used
+            for document, used in owners.get(row.number, {}).items():
+                if 0 < used <= count:
+                    tree.claim(page, document, used)
+            saved[page] = row
+            pending.append(page)
+    return saved
+
+
+def purge_saved(root: Path, session: str) -> None:
+    """Remove pages that only the session's document used from the folders of all models that no process has open.
+
+    Empties a folder whose index is unusable. If a removal fails, goes on with the other folders, then raises OSError.
+    """
+    failures = []
+    for folder in model_folders(root):
+        try:
+            _purge(folder, document_of(session))
+        except FolderInUseError:  # that process purges it
+            pass
+        except (BadFileError, OSError) as error:
+            failures.append(f"{folder}: {error}")
+    if failures:
+        raise OSError(f"what is saved of a document could not be removed: {'; '.join(failures)}")
+
+
+def _purge(folder: Path, document: str) -> None:
+    lock = lock_folder(folder)
+    try:
+        with closing(PageIndex(folder / INDEX_NAME)) as index:
+            _purge_index(folder, index, document)
+    except BadFileError:
+        empty(folder)
+        if folder.exists() and (left := our_files(folder, OUR_NAME)):
+            raise OSError(f"{left[0].name} cannot be removed") from None
+    finally:
+        lock.release()
+
+
+def _purge_index(folder: Path, index: PageIndex, document: str) -> None:
+    """Remove the files first: what a crash or a failure leaves is found again."""
+    rows, owners = index.read()
+    if not any(document in named for named in owners.values()):
+        return
+    tree = PageTree()
+    saved = _add_pages(rows, owners, tree, folder, [])
+    reowned: dict[Page, None] = {}
+    for page in tree.disown(document):
+        tree.remove(page)
+        del saved[page]
+        reowned[page.parent] = None
+    left = {row.number for row in saved.values()}
+    gone = [row.number for row in rows if row.number not in left]
+    for number in gone:
+        (folder / page_name(number)).unlink(missing_ok=True)
+    index.write(gone, [(saved[page], page.owners) for page in reowned if page in saved], [document])
+
+
 def _unsaved(residency: Residency) -> list[Page]:
-    """Pages that are only in memory; each after its ancestors."""
-    pages = sorted({page for tier in residency.tiers[:-1] for page in tier.held}, key=lambda page: page.start)
-    for tier in residency.tiers[:-1]:
-        pages += reversed(tier.evictable)
-    return [page for page in pages if residency.last not in page.copies]
+    """Pages that are only in memory: held ones, then the most recently used first; each after its ancestors."""
+    return sorted(residency.unsaved, key=lambda page: (not page.held, page.start if page.held else -page.used))
 
 
 def _fits_for(page: Page, residency: Residency) -> bool:
@@ -123,72 +251,43 @@ def _row(page: Page, disk: int) -> SavedPage:
     )
 
 
-def _read_index(folder: PageFolder, refused: list[str]) -> tuple[list[SavedPage], Mapping[int, dict[str, int]]]:
-    try:
-        return folder.index.read()
-    except BadFileError as error:
-        refused.append(str(error))
-        folder.replace_index()
-        return [], {}
+def _owners(page: Page, disk: int) -> dict[str, int]:
+    """A page's owners; where nothing below it is saved, also those of a page below it, which used all of it.
+
+    A saved page without an owner could not be purged.
+    """
+    owners = dict(page.owners)
+    if page.children and not any(disk in child.copies for child in page.children):
+        below = page
+        while below.children:
+            below = below.children[-1]
+        owners |= dict.fromkeys(below.owners, len(page))
+    return owners
 
 
-def _add_pages(
-    rows: Iterable[SavedPage],
-    uses: Mapping[int, dict[str, int]],
-    folder: PageFolder,
-    tree: PageTree,
-    refused: list[str],
-) -> dict[Page, PageFile]:
-    """Pages, without copies, for the usable rows with all their ancestors, parents first."""
-    below: dict[bytes, list[SavedPage]] = defaultdict(list)
-    for row in rows:
-        below[row.parent].append(row)
+def _files(saved: Mapping[Page, SavedPage], folder: PageFolder, refused: list[str]) -> dict[Page, PageFile]:
+    """The files of pages that are as they were written, as those of all their ancestors are; parents first."""
     files: dict[Page, PageFile] = {}
-    namespaces = {document.partition("/")[0] for documents in uses.values() for document in documents}
-    pending = [tree.root, *(tree.root_of(name) for name in sorted(namespaces) if tree.root_digest(name) in below)]
-    while pending:
-        parent = pending.pop()
-        for row in below.pop(parent.digest, ()):
+    for page, row in saved.items():
+        file = PageFile(row.number, len(page), row.size, row.sha256)
+        if page.parent.is_root or page.parent in files:
             try:
-                page, files[page] = _add_page(row, uses.get(row.number, {}), parent, folder, tree)
+                folder.check_file(file)
             except BadFileError as error:
                 refused.append(str(error))
             else:
-                pending.append(page)
+                files[page] = file
     return files
 
 
-def _add_page(
-    row: SavedPage, uses: Mapping[str, int], parent: Page, folder: PageFolder, tree: PageTree
-) -> tuple[Page, PageFile]:
-    """The row's page and file. Raises BadFileError if the row does not fit the tree, or its file was changed."""
-    file = PageFile(row.number, len(row.token_ids) // TOKEN_BYTES, row.size, row.sha256)
-    is_page = 0 < file.count <= PAGE_TOKENS and (parent.is_root or len(parent) == PAGE_TOKENS)
-    if not is_page or prefix_digest(parent.digest, row.token_ids) != row.digest:
-        raise BadFileError(folder.index.path, f"the row of page {row.number} does not fit its parent's")
-    # A document that used a page used all of its parent; a page without documents could not be purged.
-    used_by = {document: used for document, used in uses.items() if 0 < used <= file.count}
-    if not parent.is_root:
-        used_by = {name: used for name, used in used_by.items() if parent.uses.get(name) == PAGE_TOKENS}
-    if not used_by:
-        raise BadFileError(folder.index.path, f"the row of page {row.number} names no document")
-    folder.check_file(file)
-    page = tree.add(parent, unpack(row.token_ids))
-    page.used = row.used
-    page.uses.update(used_by)
-    return page, file
-
-
-def _within_budget(files: dict[Page, PageFile], residency: Residency, refused: list[str]) -> list[Page]:
+def _within_budget(files: Mapping[Page, PageFile], residency: Residency, refused: list[str]) -> dict[Page, None]:
     """As many pages as the last tier has room for, the most recently used first, each after its ancestors."""
-    for page in reversed(files):
-        page.parent.used = max(page.parent.used, page.used)
     room = residency.tiers[residency.last].budget_bytes
-    kept: list[Page] = []
+    kept: dict[Page, None] = {}
     for page in sorted(files, key=lambda page: (-page.used, page.start)):
         room -= residency.page_bytes(len(page), residency.last)
         if room < 0:
             refused.append(f"{files[page].name}: beyond the disk tier's budget, as are all that were used before it")
             break
-        kept.append(page)
+        kept[page] = None
     return kept

@@ -9,7 +9,7 @@ from itertools import islice
 from kv_store import persistence
 from kv_store.disk import PageFolder
 from kv_store.interface import ReleasedMatchError, SessionStats, StoreStats, Workspace, document_of
-from kv_store.page_tree import PAGE_TOKENS, Page, PageTree, pack, prefix_digest
+from kv_store.page_tree import PAGE_TOKENS, REMEMBERED_OWNERS, Page, PageTree, pack, prefix_digest
 from kv_store.tiers import Residency, Tier
 
 
@@ -104,20 +104,21 @@ def check_counts(tree: PageTree, pinned: Collection[str], live: Collection[PageM
     for page in resident:
         assert page.refs == refs[page], f"{page} is used by {refs[page]} live matches"
         assert page.pins == pins[page], f"{page} is on the paths of {pins[page]} pinned sessions"
-        assert page.uses, f"{page} is used by no document"
-        for document, used in page.uses.items():
+        for document, used in page.owners.items():
             assert 0 < used <= len(page), f"{page} has {used} tokens used by {document}"
-            parent = page.parent
-            full = parent.is_root or parent.uses.get(document) == len(parent)
-            assert full, f"{page} is used by {document}, but {parent} is not, or not whole"
+            assert page in tree.owned_by(document), f"{page}: its owners are not those that the tree finds"
+        assert len(page.owners) <= REMEMBERED_OWNERS, f"{page} names {len(page.owners)} owners"
+        assert page.is_owned, f"{page} has no owner that used all of it"
     for session, tail in tree.tails.items():
         assert tail in resident, f"the last path of {session} ends at {tail}, which is gone"
-        assert document_of(session) in tail.uses, f"the last path of {session} ends at {tail}, which is not used by it"
 
 
 def check_tiers(tree: PageTree, residency: Residency) -> None:
     """Check bytes, budgets, the order of eviction, and the contents of the storages."""
     resident = list(tree.pages())
+    if residency.tiers[-1].storage.durable:
+        unsaved = {page for page in resident if residency.last not in page.copies}
+        assert residency.unsaved == unsaved, f"{unsaved ^ residency.unsaved} are saved, or are not"
     for level, tier in enumerate(residency.tiers):
         pages = [page for page in resident if level in page.copies]
         sizes = {page: residency.page_bytes(len(page), level) for page in pages}
@@ -199,8 +200,7 @@ class PagedStore:
             path = [page for page in path if page.copies]
             self._tree.own(session, path, len(ids))
             self._tree.forget_old_tails(self._pinned)
-            for page in reversed(path):  # a pinned page is never let go of, and counts as used now, too
-                self._residency.use(page)
+            self._residency.use(path)  # a pinned page is never let go of, and counts as used now, too
             if session in self._pinned:
                 self._residency.lock(path, pins=True)
             self._residency.unlock(locked)
@@ -230,11 +230,14 @@ class PagedStore:
         document = document_of(session)
         for pinned in [pinned for pinned in self._pinned if document_of(pinned) == document]:
             self.unpin(pinned)
-        orphans = self._tree.disown(document)
-        dropped = sum(self._residency.drop(page) for page in orphans if page.copies)
+        dropped = sum(self._residency.drop(page) for page in self._tree.disown(document))
         if self._folder:
-            persistence.forget(self._folder, self._residency, document)
+            persistence.forget(self._folder, self._residency, (document,))
         return dropped
+
+    def documents(self) -> Collection[str]:
+        """The documents that own pages."""
+        return self._tree.documents()
 
     def clear(self, *, disk: bool) -> None:
         """Drop all pages from memory, and with `disk` from every tier. Pages that are only in memory are lost."""
@@ -285,11 +288,11 @@ class PagedStore:
     def _is_kept_for(self, session: str, path: Sequence[Page], length: int) -> bool:
         """Whether this is the session's last inserted prefix, pinned and in the first tier: nothing is left to do.
 
-        Pages are never in a lower tier than their children, and a user of a page used all of its parent.
+        Pages are never in a lower tier than their children.
         """
         if not path or session not in self._pinned or self._tree.tails.get(session) is not path[-1]:
             return False
-        return path[-1].level == 0 and path[-1].uses[document_of(session)] >= length - path[-1].start
+        return path[-1].level == 0 and path[-1].owners.get(document_of(session), 0) >= length - path[-1].start
 
     def _grow(
         self,

@@ -85,6 +85,7 @@ class Tier:
         self.tokens = 0
         self.evictable: OrderedDict[Page, int] = OrderedDict()
         self.held: dict[Page, int] = {}
+        self._is_sorted = True
         self.takes_writes = True
         """Whether the last write to the storage succeeded."""
 
@@ -107,6 +108,7 @@ class Tier:
         if page.held:
             self.held[page] = size
         else:
+            self._is_sorted &= not self.evictable or next(reversed(self.evictable)).used <= page.used
             self.evictable[page] = size
             self.evictable_bytes += size
 
@@ -137,8 +139,10 @@ class Tier:
 
     def sort(self) -> None:
         """Restore the order of eviction after older pages were added behind newer ones."""
-        for page in sorted(self.evictable, key=lambda page: page.used):
-            self.evictable.move_to_end(page)
+        if not self._is_sorted:
+            for page in sorted(self.evictable, key=lambda page: page.used):
+                self.evictable.move_to_end(page)
+            self._is_sorted = True
 
     def stats(self) -> TierStats:
         return TierStats(
@@ -161,8 +165,10 @@ class Residency:
         self.bytes_per_token = bytes_per_token
         self.evicted_tokens = 0
         self.refused: deque[str] = deque(maxlen=REMEMBERED_REFUSALS)
-        self.changed: set[Page] = set()
-        """Pages of a durable last tier that are new there, were used again or serve new documents."""
+        self.changed: dict[Page, None] = {}
+        """Pages of a durable last tier whose entry in its index is missing or outdated, in the order of the changes."""
+        self.unsaved: set[Page] = set()
+        """Pages that a durable last tier lacks."""
         self._tree = tree
         self._clock = itertools.count(1)
         self._durable = self.last if self.tiers[-1].storage.durable else None
@@ -184,19 +190,35 @@ class Residency:
 
     def unlock(self, pages: Sequence[Page], *, pins: bool = False) -> None:
         """Undo one `lock`: pages that nothing else keeps become the most recently used, the first one last."""
-        for page in reversed(pages):
+        for page in pages:
             page.pins -= pins
             page.refs -= not pins
-            if not page.held:
-                self.use(page)
-                for level in page.copies:
-                    self.tiers[level].let_go(page)
+        unheld = [page for page in pages if not page.held]
+        self.use(unheld)
+        for page in reversed(unheld):
+            for level in page.copies:
+                self.tiers[level].let_go(page)
 
-    def use(self, page: Page) -> None:
-        """Count the page as the most recently used, and its entry in an index as outdated."""
-        page.used = next(self._clock)
+    def use(self, pages: Sequence[Page]) -> None:
+        """Count pages of a path, parents first, as the most recently used, the first one last.
+
+        Only the last saved one is to be written: from it follow the ranks of those before it, and it names the owner.
+        """
+        for page in reversed(pages):
+            page.used = next(self._clock)
+        for page in reversed(pages):
+            if self._durable in page.copies:
+                self.note(page)
+                break
+
+    def go_on_after(self, used: int) -> None:
+        """Count every later use as later than this one of an earlier process."""
+        self._clock = itertools.count(used + 1)
+
+    def note(self, page: Page) -> None:
+        """Count the entry of a page in the index as outdated, if it is to have one."""
         if self._durable in page.copies:
-            self.changed.add(page)
+            self.changed[page] = None
 
     # -- copies --------------------------------------------------------------------------------------------------------
 
@@ -248,6 +270,7 @@ class Residency:
             for level in list(below.copies):
                 self._remove_copy(below, level)
             self._tree.remove(below)
+            self.note(below.parent)  # which has other owners now
             dropped += len(below)
         return dropped
 
@@ -276,6 +299,8 @@ class Residency:
             log.info("the %s tier can be written to again", tier.name)
             tier.takes_writes = True
         self.adopt(page, stored, level)
+        if level == self._durable:
+            self.note(page)
         ancestor = page.parent
         while not ancestor.is_root and not ancestor.held:  # ancestors are evicted after it
             tier.touch(ancestor)
@@ -286,8 +311,7 @@ class Residency:
         """Register a copy that a tier's storage already has, as the most recently used; it must fit."""
         tier = self.tiers[level]
         page.copies[level] = stored
-        if level == self._durable:
-            self.changed.add(page)
+        self._note_saved(page)
         tier.add(page, self.page_bytes(len(page), level))
         assert tier.used_bytes <= tier.budget_bytes, f"{page} does not fit the {tier.name} tier"
 
@@ -306,6 +330,12 @@ class Residency:
     def _remove_copy(self, page: Page, level: int) -> None:
         stored = page.copies.pop(level)
         if level == self._durable:
-            self.changed.discard(page)
+            self.changed.pop(page, None)
+            self.note(page.parent)  # it may be the last saved page now
+        self._note_saved(page)
         self.tiers[level].remove(page)
         self.tiers[level].storage.remove(stored)
+
+    def _note_saved(self, page: Page) -> None:
+        if self._durable is not None:
+            (self.unsaved.discard if self._durable in page.copies or not page.copies else self.unsaved.add)(page)

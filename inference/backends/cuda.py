@@ -74,6 +74,11 @@ def capability(device: torch.device) -> tuple[int, int]:
     return torch.cuda.get_device_capability(device)
 
 
+def name(device: torch.device) -> str:
+    """The GPU's name by its maker."""
+    return torch.cuda.get_device_name(device)
+
+
 def wait(device: torch.device) -> None:
     """Wait until the GPU has finished all queued work; raises the errors of that work."""
     torch.cuda.synchronize(device)

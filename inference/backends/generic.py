@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import transformers
 from torch import Tensor
 from transformers import AutoConfig, PreTrainedModel
 from transformers.cache_utils import Cache, CacheLayerMixin, DynamicCache
@@ -78,6 +79,12 @@ class GenericModel:
     def device(self) -> torch.device:
         """Device of KV payloads."""
         return self._devices[0]
+
+    @property
+    def arithmetic(self) -> str:
+        """What KV depends on besides checkpoint and dtypes."""
+        devices = ", ".join(sorted({device.type for device in self._devices}))
+        return f"transformers {transformers.__version__} on torch {torch.__version__}, {devices}"
 
     @property
     def weights_bytes(self) -> int:

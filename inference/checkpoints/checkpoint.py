@@ -176,12 +176,12 @@ def open_checkpoint(path: Path, name: str) -> Checkpoint:
         return open_folder(path, name)
 
 
-def fingerprint(checkpoint: Checkpoint, dtype: str) -> str:
-    """Everything that saved KV depends on, as one string: weights, tokenizer, dtype and RoPE settings."""
+def fingerprint(checkpoint: Checkpoint, arithmetic: str) -> str:
+    """Everything that saved KV depends on, as one string: weights, tokenizer, RoPE settings, and what computes it."""
     digest = hashlib.sha256()
     for weights in checkpoint.weights():
         update_identity(digest, weights)
     digest.update(checkpoint.tokenizer_identity())
     digest.update(json.dumps(checkpoint.config, sort_keys=True).encode())
-    digest.update(dtype.encode())
+    digest.update(arithmetic.encode())
     return digest.hexdigest()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from msgspec.structs import replace
 
@@ -14,6 +14,7 @@ from inference.engine.request import Request
 from inference.engine.slots import Resident
 from inference.loading.speed_record import SpeedRecord, advice
 from inference.text.prompts import Stretch
+from kv_store import purges
 from kv_store.interface import StoreStats
 from protocol import garbage
 from protocol.errors import BadModel, DeviceLost, EngineUnavailable, MidfillError
@@ -43,7 +44,8 @@ class EngineHolder:
         speeds: SpeedRecord | None = None,
         clear_saved: Callable[[], object] | None = None,
     ) -> None:
-        """`forget_saved` drops a document's text from disk, where no core has it open, `clear_saved` all.
+        """`forget_saved` drops a document's text where no core has it open, and tells the other cores; `clear_saved`
+        drops all from disk that no core has open.
 
         `speeds` has the model's speed, which is kept when the model is unloaded, and told if it is low.
         """
@@ -106,13 +108,22 @@ class EngineHolder:
 
     def forget(self, session: str) -> None:
         """Drop the text of the session's document, from disk too, also what other models have saved there."""
-        if self._engine is not None:
-            self._engine.forget(session)
-        else:
+        if self._engine is None:
             self._to_forget.add(session)  # if this attempt fails, the next one forgets it too
-        if self._forget_saved is not None:
-            self._forget_saved(session)
-            self._to_forget.discard(session)
+        try:
+            if self._forget_saved is not None:  # first: it also tells the process that follows if this one is killed
+                self._forget_saved(session)
+                self._to_forget.discard(session)
+        finally:
+            if self._engine is not None:
+                self._engine.forget(session)
+
+    def forget_purged(self, digests: Collection[str]) -> None:
+        """As `forget`, for documents that another core was told to forget, by the digests of their names."""
+        if self._engine is not None:
+            for document in self._engine.documents():
+                if purges.digest(document) in digests:
+                    self._engine.forget(f"*/{document}")
 
     def free(self, *, disk: bool) -> None:
         """As the engine's; while none is loaded, with `disk`, removes what no core has open."""

@@ -45,7 +45,10 @@ from inference.engine.request import Request
 from inference.loading.options import EngineOptions, engine_options
 from inference.loading.speed_record import SpeedRecord
 from inference.remote.connecting import needs_download, open_engine
-from kv_store.disk_folders import purge_saved, remove_other_models
+from kv_store.disk_folders import remove_other_models
+from kv_store.interface import document_of
+from kv_store.persistence import purge_saved
+from kv_store.purges import PurgeJournal
 from protocol.errors import AlreadyServed, BadInput, MidfillError, PortInUse
 from protocol.messages import PROTOCOL_VERSION, Completion, CoreStatus
 from protocol.rendezvous import (
@@ -259,7 +262,15 @@ def _run(
             request_log.observe(request)
 
     name, cache = core_name(options.engine.model, options.engine.engine), options.engine.cache_folder
-    forget_saved = None if cache is None else partial(purge_saved, cache)
+    journal = None if cache is None else PurgeJournal(cache)
+
+    def forget_saved(session: str) -> None:
+        if journal is not None and cache is not None:
+            try:
+                journal.add(document_of(session))
+            finally:
+                purge_saved(cache, session)
+
     clear_saved = None if cache is None else partial(remove_other_models, cache)
     is_local = options.engine.engine == LOCAL_ENGINE
     speeds = SpeedRecord(options.speed_folder, options.engine) if options.speed_folder and is_local else None
@@ -282,6 +293,9 @@ def _run(
     def is_over() -> bool:
         if users is not None:
             users.refresh(websockets.close_revoked)
+        if journal is not None and (digests := journal.news()):
+            scheduler.forget_purged(digests)
+            anchors.forget("")
         exit_after_s = options.exit_after_s
         if exit_after_s is not None and scheduler.status.state == "failed":
             exit_after_s = min(exit_after_s, FAILED_EXIT_AFTER_S)
@@ -422,7 +436,7 @@ def serve_options(settings: Settings, *, separate_users: bool = False, **others:
         engine_options(settings),
         model=resolve_model(settings.model),
         engine=resolve_engine(settings.engine),
-        cache_folder=cache_folder() if settings.disk_mb else None,
+        cache_folder=cache_folder(),
         separate_users=separate_users,
     )
     return ServeOptions(

@@ -8,7 +8,7 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -165,6 +165,10 @@ class Scheduler:
         self._inbox.add(partial(self._holder.forget, session), ("forget", session))
         if waiting is not None:
             self._deliver(waiting, Cancelled("the client asked the core to forget the session"))
+
+    def forget_purged(self, digests: Collection[str]) -> None:
+        """Drop the text of documents that another core was told to forget, by the digests of their names."""
+        self._inbox.add(partial(self._holder.forget_purged, digests))
 
     def release(self, session: str) -> None:
         """Unpin the KV of a closed document: the store may evict it by its ordinary rules."""

@@ -5,7 +5,7 @@ forward.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
 
@@ -158,6 +158,10 @@ class DraftHistories:
             history = DraftHistory()
             self._sessions.put(session, history, BYTES_PER_SESSION)
         return history
+
+    def sessions(self) -> Iterable[str]:
+        """The sessions that have a history."""
+        return self._sessions
 
     def forget(self, session: str) -> None:
         """Drop the draft history of the session's document, for every client."""

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
 
 from inference.backends.model import Model
 from inference.engine.chunk_scheduler import ChunkScheduler, Run
@@ -19,7 +20,7 @@ from inference.engine.typed_choices import TypedChoices
 from inference.text.healing import Healer
 from inference.text.prompts import Stretch, stretches_of
 from inference.text.tokenization import TextTokenizer
-from kv_store.interface import StoreStats
+from kv_store.interface import StoreStats, document_of
 from kv_store.store import PagedStore
 from protocol.errors import DeviceLost, MidfillError
 from protocol.messages import CompletionRequest, Usage
@@ -134,6 +135,10 @@ class Engine(AnyEngine):
         self._slots.forget(session)
         self._histories.forget(session)
         self._tools.typed_choices.forget(session)
+
+    def documents(self) -> set[str]:
+        remembered = map(document_of, chain(self._histories.sessions(), self._tools.typed_choices.sessions()))
+        return self._slots.documents().union(remembered)
 
     def release(self, session: str) -> None:
         self._slots.release(session)

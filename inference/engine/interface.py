@@ -92,6 +92,10 @@ class AnyEngine(Protocol):
         """Drop the KV of the session's document, for every client."""
         ...
 
+    def documents(self) -> set[str]:
+        """The documents whose text or KV the engine may have."""
+        return set()
+
     def release(self, session: str) -> None:
         """Treat the session's KV as no longer needed, because its document is closed."""
         ...

@@ -208,6 +208,11 @@ class Slots:
             slot.forget_after_loan(session)
         self._store.purge(session)
 
+    def documents(self) -> set[str]:
+        """The documents of all prompts here and in the store."""
+        here = {document_of(slot.session) for slot in (*self._idle, *self._lent) if slot.session}
+        return here.union(self._store.documents())
+
     def release(self, session: str) -> None:
         """Unpin the session's prompt: the store may evict it by its ordinary rules."""
         for slot in (*self._idle, *self._lent):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 
 from inference.text.prompts import TokenizedPrompt
@@ -96,6 +96,10 @@ class TypedChoices:
             typed=settled.typed[spelled:],
         )
         return TypedStart(settled, prompt, memory)
+
+    def sessions(self) -> Iterable[str]:
+        """The sessions of which something is known."""
+        return self._sessions
 
     def forget(self, session: str) -> None:
         """Drop what is known of the session's document, for every client."""

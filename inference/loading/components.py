@@ -155,7 +155,7 @@ def open_store(
     elif device.type != "cpu":
         memory.append(Tier("host", budgets.host_bytes, TensorStorage("cpu")))
     with ExitStack() as on_failure:
-        if budgets.folder is not None:
+        if budgets.folder is not None and budgets.folder_bytes:
             try:
                 folder = PageFolder(budgets.folder, fingerprint, TensorCodec(shape))
                 on_failure.callback(folder.close)

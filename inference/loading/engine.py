@@ -106,7 +106,8 @@ def load_engine(options: EngineOptions, progress: ReportProgress | None = None) 
                 log.info("memory of %s with the measured graphs, in bytes: %s", device, memory)
         host_bytes = min(options.host_budget_bytes, main_memory().total // HOST_SHARE)
         budgets = TierBudgets(memory.store, host_bytes, options.cache_folder, options.cache_bytes)
-        identity = fingerprint(checkpoint, _numbers(options, device, dtype, checkpoint))
+        arithmetic = f"{dtype}, {options.weights} weights, {model.arithmetic}, midfill {version('midfill')}"
+        identity = fingerprint(checkpoint, arithmetic)
         store, prepare_store = open_store(budgets, model.kv_shape, model.device, identity)
         hooks = _hooks(device, model, prepare_store)
         return _wire(options, tokenizer, model, store, plan.device, memory, hooks, plan.placement)
@@ -199,13 +200,6 @@ def _load_model(
     checkpoint.weights()  # reports missing or damaged files in our own words
     report("reading the weights", None)
     return load_generic(checkpoint.path, context_tokens, None if anywhere else device, dtype, fields=checkpoint.config)
-
-
-def _numbers(options: EngineOptions, device: torch.device, dtype: torch.dtype, checkpoint: Checkpoint) -> str:
-    """The part of the fingerprint for the arithmetic; includes transformers' version, which determines its KV."""
-    if not isinstance(checkpoint.architecture, Architecture):
-        return f"{dtype}, transformers {version('transformers')}"
-    return str(dtype) if options.weights == "auto" else f"{dtype}, {options.weights} weights of a {device.type}"
 
 
 def _set_threads(threads: int) -> None:

@@ -22,7 +22,7 @@ class EngineOptions(CoreSettings):
     _: KW_ONLY
     store_budget_bytes: int | None = None  # of KV on the device; None means what `store_mb` says
     host_budget_bytes: int = 4 * 2**30  # of KV in main memory, behind a GPU; at most an eighth of that memory
-    cache_folder: Path | None = None  # keeps KV across restarts; KV reveals the text
+    cache_folder: Path | None = None  # keeps KV across restarts, and what cores must forget; KV reveals the text
     cache_budget_bytes: int | None = None  # of that KV; None means `disk_mb`
     prefill_chunk: int = 256  # tokens per forward, which bounds how long a request waits; a fast GPU takes more
     batching: bool = True  # requests share forwards, as many as there are slots

@@ -27,7 +27,7 @@ from inference.text.healing import Healer
 from inference.text.prompts import Stretch, stretches_of, tokenize_prompt
 from inference.text.token_ids import TokenIds, common_prefix_length, packed
 from inference.text.tokenization import TextTokenizer
-from kv_store.interface import StoreStats, TierStats
+from kv_store.interface import StoreStats, TierStats, document_of
 from protocol.errors import Busy, EngineUnavailable, MidfillError
 from protocol.messages import Completion, CompletionRequest, Usage
 
@@ -199,6 +199,9 @@ class RemoteEngine(AnyEngine):
         self._typed_choices.forget(session)
         for place in self._places.forget(session):
             self._erase(place)
+
+    def documents(self) -> set[str]:
+        return self._places.documents().union(map(document_of, self._typed_choices.sessions()))
 
     def release(self, session: str) -> None:
         self._places.release(session)

@@ -100,6 +100,10 @@ class RemoteSlots:
                 self._idle.insert(0, place)
                 return
 
+    def documents(self) -> set[str]:
+        """The documents of all prompts."""
+        return {document_of(place.session) for place in (*self._idle, *self._lent) if place.session}
+
     def forget_all(self) -> list[RemoteSlot]:
         """Forget all prompts, while no place is lent; returns the places that must be erased."""
         return [place for session in {place.session for place in self._idle} for place in self.forget(session)]

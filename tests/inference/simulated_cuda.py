@@ -186,6 +186,7 @@ class SimulatedCuda:
             "device_count": lambda: self.devices,
             "current_device": lambda: self._current,
             "set_device": self._set_device,
+            "get_device_name": lambda device=None: f"simulated {self._numbered(device)}",
             "get_device_capability": lambda device=None: self._numbered(device) >= 0 and self.capability,
             "mem_get_info": lambda device=None: (self.free(self._numbered(device)), self.total_bytes),
             "synchronize": lambda device=None: self._numbered(device) >= 0 and self.wait_for(None),

@@ -6,7 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from filelock import FileLock, Timeout
 
+from kv_store import disk_folders
 from kv_store.disk import PageFolder
 from kv_store.disk_folders import index_files, remove_other_models
 from kv_store.interface import BadFileError, FolderInUseError
@@ -53,7 +55,7 @@ def test_another_process_in_the_folder_is_noticed(folder: PageFolder, tmp_path: 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such modes")
 def test_only_the_user_may_read_what_is_saved(folder: PageFolder) -> None:
     folder.put(b"one", 3)
-    folder.index.write(forgotten="file.py")
+    folder.index.write(forgotten=["file.py"])
     assert stat.S_IMODE(folder.folder.stat().st_mode) == 0o700
     for path in folder.folder.iterdir():
         assert stat.S_IMODE(path.stat().st_mode) == 0o600, path
@@ -139,6 +141,59 @@ def test_other_models_are_removed_unless_in_use(tmp_path: Path) -> None:
     assert not idle.folder.exists()
     assert list(live.folder.glob("*.safetensors"))
     assert (tmp_path / "0123456789abcdef").exists(), "no folder of ours"
+
+
+def test_who_opens_a_folder_while_it_is_removed_waits_for_the_removal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    PageFolder(tmp_path, "idle", BytesCodec()).close()
+    ours = PageFolder(tmp_path, "ours", BytesCodec())
+    opened: list[PageFolder] = []
+    refused: list[FolderInUseError] = []
+    remove = disk_folders.remove_file
+
+    def open_meanwhile(path: Path) -> None:
+        try:
+            opened.append(PageFolder(tmp_path, "idle", BytesCodec()))
+        except FolderInUseError as error:
+            refused.append(error)
+        remove(path)
+
+    monkeypatch.setattr(disk_folders, "LOCK_PATIENCE_S", 0.0)
+    monkeypatch.setattr(disk_folders, "remove_file", open_meanwhile)
+    assert len(remove_other_models(ours.root, ours.folder)) == 1
+    monkeypatch.setattr(disk_folders, "remove_file", remove)
+    assert refused
+    assert not opened
+    folder = PageFolder(tmp_path, "idle", BytesCodec())
+    assert folder.get(folder.put(b"one", 3)) == b"one"
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows keeps files that are open")
+@pytest.mark.parametrize("all_of_it", [False, True])
+def test_a_lock_on_a_file_that_has_been_removed_meanwhile_is_none(
+    all_of_it: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class SlowLock(FileLock):
+        """Before it has locked the file for the first time, another process removes it or its folder."""
+
+        has_waited = False
+
+        def acquire(self, *arguments: object, **named: object) -> object:
+            got = super().acquire(*arguments, **named)
+            if not SlowLock.has_waited:
+                SlowLock.has_waited = True
+                path = Path(self.lock_file)
+                path.unlink()
+                path.parent.rmdir() if all_of_it else path.touch()
+            return got
+
+    monkeypatch.setattr(disk_folders, "FileLock", SlowLock)
+    folder = PageFolder(tmp_path, "model", BytesCodec())
+    assert SlowLock.has_waited
+    with pytest.raises(Timeout):
+        FileLock(folder.folder / "lock", timeout=0).acquire()
+    assert folder.get(folder.put(b"one", 3)) == b"one"
 
 
 def test_names_are_not_used_again_by_the_next_process(folder: PageFolder, tmp_path: Path) -> None:

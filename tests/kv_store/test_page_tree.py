@@ -7,7 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kv_store import page_tree
-from kv_store.page_tree import COMPARED_AT_ONCE, REMEMBERED_TAILS, Page, PageTree, common_prefix_length
+from kv_store.page_tree import (
+    COMPARED_AT_ONCE,
+    REMEMBERED_OWNERS,
+    REMEMBERED_TAILS,
+    Page,
+    PageTree,
+    common_prefix_length,
+)
 
 FULL = tuple(range(16))
 
@@ -19,6 +26,14 @@ def grow(tree: PageTree, *pages: tuple[int, ...]) -> list[Page]:
         parent.copies[0] = None
         path.append(parent)
     return path
+
+
+def dropped(tree: PageTree, document: str) -> list[Page]:
+    pages = []
+    for page in tree.disown(document):
+        tree.remove(page)
+        pages.append(page)
+    return pages
 
 
 def test_the_last_page_may_match_in_part() -> None:
@@ -62,8 +77,9 @@ def test_what_other_documents_used_in_full_survives() -> None:
     first, last = grow(tree, FULL, (16, 17, 18))
     tree.own("a", [first, last], 19)
     tree.own("b", [first, last], 17)
-    assert tree.disown("a") == [last], "b used one token of it, the others are a's alone"
-    assert tree.disown("b") == [first, last]
+    assert dropped(tree, "a") == [last], "b used one token of it, the others are a's alone"
+    assert dropped(tree, "b") == [first], "b used all of what came before"
+    assert not tree.documents()
 
 
 def test_a_sibling_takes_over_uses_and_pins() -> None:
@@ -75,7 +91,7 @@ def test_a_sibling_takes_over_uses_and_pins() -> None:
     tree.supersede(short, long)
     tree.remove(short)
     assert tree.last_path("a") == [long]
-    assert (long.pins, long.uses) == (1, {"a": 2})
+    assert (long.pins, long.owners) == (1, {"a": 2})
 
 
 def test_the_index_among_many_siblings_finds_what_a_search_of_all_finds() -> None:
@@ -108,9 +124,26 @@ def test_what_a_page_remembers_does_not_grow_with_every_client_of_its_document()
     for run in range(10 * REMEMBERED_TAILS):
         tree.own(f"run {run}/file.py", path, 16)
         tree.forget_old_tails({"run 0/file.py"})
-    assert path[0].uses == {"file.py": 16}
+    assert path[0].owners == {"file.py": 16}
     assert len(tree.tails) <= REMEMBERED_TAILS + 1
     assert tree.last_path("run 0/file.py") == path, "it is pinned"
+
+
+@pytest.mark.parametrize("count", [16, 5])
+def test_a_page_names_few_of_many_documents_and_goes_when_none_of_those_is_left(count: int) -> None:
+    tree = PageTree()
+    first, last = grow(tree, FULL, FULL)
+    tree.own("run/whole.py", [first, last], 32)
+    for number in range(5000):
+        tree.own(f"run/{number}.py", [first, last], 16 + count)
+    assert not first.owners, "what its last page names used it, too"
+    assert len(last.owners) == REMEMBERED_OWNERS
+    assert "4999.py" in last.owners
+    assert ("whole.py" in last.owners) == (count < 16), "no other used all of it"
+    named = list(last.owners)
+    assert not dropped(tree, "0.py"), "its text is others', too"
+    assert [page for document in named[:-1] for page in dropped(tree, document)] == [last] * (count < 16)
+    assert dropped(tree, named[-1]) == [last, first][count < 16 :]
 
 
 @given(

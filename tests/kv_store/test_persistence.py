@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from kv_store.disk_folders import INDEX_NAME, purge_saved
+from kv_store.disk_folders import INDEX_NAME
+from kv_store.page_tree import REMEMBERED_OWNERS
+from kv_store.persistence import BATCH_PAGES, purge_saved
 from kv_store.store import PagedStore
 
 IDS = tuple(range(40))
@@ -222,6 +224,18 @@ def test_a_killed_process_leaves_what_it_had_saved_and_nothing_else(kv, make_sto
     assert len(page_files(tmp_path)) == 3
 
 
+def test_what_a_killed_process_had_evicted_from_disk_leaves_what_comes_before_it(kv, make_store) -> None:
+    store = make_store(disk=48)
+    insert(kv, store, IDS)
+    store.save()
+    insert(kv, store, tuple(range(100, 132)), "b")
+    store.save()  # the index names the owner of what is the last saved page of `IDS` now
+    store._folder.close()
+    store = make_store(disk=48)
+    assert loadable(kv, store, IDS) == 16
+    assert store.stats().refused == ()
+
+
 def test_saving_in_steps_saves_the_newest_first_and_goes_on_where_it_left_off(kv, make_store) -> None:
     store = make_store(disk=400)
     prompts = [tuple(range(first, first + 48)) for first in (0, 100, 200)]
@@ -343,9 +357,9 @@ DAMAGES: list[tuple[str, Callable[[Path], object], str]] = [
     ("wrong types", lambda path: execute(path, "UPDATE pages SET token_ids = 7"), "Expected `bytes`"),
     ("text for tokens", lambda path: execute(path, "UPDATE pages SET token_ids = 'text'"), "does not fit"),
     ("numbers that are none", lambda path: execute(path, "UPDATE pages SET size = 1.5"), "Expected `int`"),
-    ("uses that are none", lambda path: execute(path, "UPDATE uses SET document = x'00'"), "Expected `str`"),
-    ("no uses", lambda path: execute(path, "DELETE FROM uses"), "names no document"),
-    ("uses of too much", lambda path: execute(path, "UPDATE uses SET count = 99"), "names no document"),
+    ("owners that are none", lambda path: execute(path, "UPDATE owners SET document = x'00'"), "Expected `str`"),
+    ("no owners", lambda path: execute(path, "DELETE FROM owners"), "names no document"),
+    ("owners of too much", lambda path: execute(path, "UPDATE owners SET count = 99"), "names no document"),
     ("other tokens", lambda path: execute(path, "UPDATE pages SET token_ids = zeroblob(64)"), "does not fit"),
     ("no tokens", lambda path: execute(path, "UPDATE pages SET token_ids = x''"), "does not fit"),
     ("too many tokens", lambda path: execute(path, "UPDATE pages SET token_ids = zeroblob(4000000)"), "does not fit"),
@@ -463,6 +477,17 @@ def test_an_oversized_index_is_not_read(
     assert "oversized: more than 100 bytes" in make_store(disk=200).stats().refused[0]
 
 
+def test_an_index_of_very_many_pages_is_read(kv, make_store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = make_store(disk=4000)
+    for first in range(0, 1000, 40):
+        insert(kv, store, tuple(range(first, first + 32)))
+    store.save()
+    store.close()
+    monkeypatch.setattr("kv_store.disk_folders.MAX_INDEX_BYTES", 100)
+    assert index_of(tmp_path).stat().st_size > 100
+    assert on_disk(make_store(disk=4000)) == 800
+
+
 def test_a_full_disk_is_said_once_and_written_to_again(kv, make_store, monkeypatch, caplog) -> None:
     store = make_store(device=48, disk=200)
     monkeypatch.setattr(store._folder, "_min_free_bytes", 2**60)
@@ -486,6 +511,71 @@ def test_a_purge_costs_what_it_drops_and_not_the_index(kv, make_store) -> None:
     store._folder.index._database.set_trace_callback(statements.append)
     assert store.purge("*/7.py") == 32
     assert len(statements) <= 2 + 2 * 2 + 1, statements
+
+
+def written_rows(store: PagedStore, seconds: float | None) -> int:
+    """The rows of pages and owners that one save writes."""
+    statements: list[str] = []
+    store._folder.index._database.set_trace_callback(statements.append)
+    store.save(seconds)
+    store._folder.index._database.set_trace_callback(None)
+    return sum(statement.startswith(("REPLACE", "INSERT")) for statement in statements)
+
+
+def test_what_is_saved_of_a_prefix_does_not_grow_with_the_sessions_that_share_it(kv, make_store, tmp_path) -> None:
+    store, ids = make_store(disk=200), tuple(range(96))
+    workspace = kv.workspace(ids)
+    for number in range(10_000):
+        session = f"http/ann/{number}"
+        store.pin(session)
+        store.insert_prefix(ids, workspace, session)
+        store.unpin(session)
+        if number in (0, 4999, 9999):
+            rows = written_rows(store, 0.02 if number else None)
+            assert number == 0 or rows <= 1 + REMEMBERED_OWNERS, "the last page and its owners"
+    assert max(len(page.owners) for page in store._tree.pages()) == REMEMBERED_OWNERS
+    assert index_of(tmp_path).stat().st_size <= 8 * 4096
+    store.close()
+    store = make_store(disk=200)
+    assert loadable(kv, store, ids) == 96
+    assert store.purge("http/ann/0") == 0
+    assert [store.purge(f"http/ann/{number}") for number in range(9992, 10_000)] == [0] * 7 + [96]
+
+
+def test_a_key_in_one_of_many_files_that_begin_alike_writes_few_rows(kv, make_store) -> None:
+    store = make_store(device=20_000, disk=20_000)
+    files = {f"run/{number}.py": (*range(64), 100 + number, *range(20)) for number in range(200)}
+    for session, ids in files.items():
+        insert(kv, store, ids, session)
+    store.save()
+    insert(kv, store, (*files["run/77.py"], 7), "run/77.py")
+    assert written_rows(store, 0.02) <= 4
+    store.close()
+    store = make_store(device=20_000, disk=20_000)
+    assert [store.purge(session) for session in files][-1] == 64 + 16 + 5, "the common beginning goes with the last"
+    assert on_disk(store) == 0
+
+
+def test_the_first_save_after_a_restart_has_nothing_to_write(saved: None, kv, make_store) -> None:
+    store = make_store(disk=200)
+    assert written_rows(store, None) == 0
+    loadable(kv, store, IDS)
+    assert written_rows(store, None) == 2, "what was used: its last page, with the owner"
+
+
+def test_a_saving_step_writes_at_most_a_batch_of_what_is_due(kv, make_store) -> None:
+    store = make_store(device=48, disk=4000)
+    for first in range(0, 4000, 40):
+        insert(kv, store, tuple(range(first, first + 32)))
+    due = len(store._residency.changed)
+    assert due > 2 * BATCH_PAGES, "they have come down"
+    assert written_rows(store, 0) <= 2 * BATCH_PAGES, "a page and an owner each"
+    steps = 2
+    while not store.save(0):
+        steps += 1
+    assert steps >= due / BATCH_PAGES
+    store._folder.close()  # the process is killed
+    assert on_disk(make_store(disk=4000)) == 3200
 
 
 def test_a_document_is_purged_from_what_no_process_has_open_as_from_a_store(kv, make_store, tmp_path: Path) -> None:

@@ -11,12 +11,12 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from kv_store.disk_folders import INDEX_NAME
 from kv_store.interface import document_of
-from kv_store.page_tree import common_prefix_length
+from kv_store.page_tree import Page, common_prefix_length
 from kv_store.store import PageMatch
 
 DEVICE, HOST, DISK = 96, 64, 128
 
-SESSIONS = ("one/first.py", "two/first.py", "one/second.py")
+SESSIONS = ("one/first.py", "two/first.py", "one/second.py", "one/third.py", "two/fourth.py")
 sessions = st.sampled_from(SESSIONS)
 places = st.integers(0, 1000)
 tails = st.lists(st.integers(0, 1), max_size=40)
@@ -43,6 +43,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.inserted: dict[str, list[tuple[int, ...]]] = {}
         self.pinned: dict[str, tuple[tuple[int, ...], int]] = {}
         self.handles: list[Handle] = []
+        self.indexed: set[tuple[bytes, int]] = set()
 
     def teardown(self) -> None:
         self.store.close()
@@ -109,16 +110,21 @@ class StoreMachine(RuleBasedStateMachine):
     @rule(all_of_it=st.booleans())
     def save(self, all_of_it: bool) -> None:
         self.store.save(None if all_of_it else 0)
+        if all_of_it:
+            self.indexed = self.on_disk()
 
     @rule(how=st.sampled_from(["saved", "closed", "killed"]))
     def restart(self, how: str) -> None:
         if how == "saved":
             self.store.save()
+        found = self.indexed & self.on_disk() if how == "killed" else self.on_disk()
         if how == "killed":
             self.store._folder.close()
         else:
             self.store.close()
         self.store = self.open()
+        self.indexed = self.on_disk()
+        assert found <= self.indexed or not self.keeps_promises, "what was saved and is still there is found again"
         self.handles.clear()
         self.pinned.clear()
 
@@ -158,6 +164,15 @@ class StoreMachine(RuleBasedStateMachine):
         _, length = self.store._tree.find_prefix(token_ids)  # unlike a match, this does not count as a use
         return length
 
+    def on_disk(self) -> set[tuple[bytes, int]]:
+        """Digests and files of the pages that are saved, as all of their ancestors are."""
+        pages = [page for page in self.store._tree.pages() if 2 in page.copies]
+        found: dict[Page, int] = {}
+        for page in pages:  # parents first
+            if page.parent.is_root or page.parent in found:
+                found[page] = page.copies[2].number
+        return {(page.digest, number) for page, number in found.items()}
+
     def forget_promises(self) -> None:
         for handle in self.handles:
             handle.promised = 0
@@ -189,7 +204,12 @@ class DamagedFilesMachine(StoreMachine):
 
 
 @pytest.mark.parametrize("machine", [StoreMachine, DamagedFilesMachine])
-def test_everything_adds_up_whatever_is_done(machine: type[StoreMachine], kv, make_store, tmp_path: Path) -> None:
+def test_everything_adds_up_whatever_is_done(
+    machine: type[StoreMachine], kv, make_store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in ("page_tree", "store"):
+        monkeypatch.setattr(f"kv_store.{module}.REMEMBERED_OWNERS", 2)
+    monkeypatch.setattr("kv_store.persistence.BATCH_PAGES", 3)
     roots = (tmp_path / str(number) for number in itertools.count())
     run_state_machine_as_test(
         lambda: machine(kv, make_store, next(roots)),

@@ -113,7 +113,7 @@ def test_what_is_inserted_again_for_a_pinned_session_is_its_own_and_moves_up() -
     store.pin("a")
     insert(store, 0, 40)
     insert(store, 0, 48)
-    assert path(store, 0)[-1].uses == {"a": 16, "b": 16}
+    assert path(store, 0)[-1].owners == {"a": 16, "b": 16}
     store.unpin("a")
     insert(store, 1000, 48, "c")
     assert levels(store, 0) == [1, 1, 1]

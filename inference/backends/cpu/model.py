@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from inference.backends.cpu.decoder import KV_DTYPES, MAX_NEW_TOKENS, KernelDecoder
-from inference.backends.cpu.library import unavailable_reason, unsupported_reason
+from inference.backends.cpu.library import library_digest, unavailable_reason, unsupported_reason
 from inference.backends.cpu.packing import WeightType
 from inference.backends.llama.decoder import Decoder, rotation_tables
 from inference.backends.llama.weights import DecoderWeights, Matrix, WeightsSource
@@ -40,6 +40,12 @@ class KernelModel:
         self.context_tokens = context_tokens
         self.kv_shape = KVShape(shape.layers, shape.kv_heads, shape.head_dim, kv_dtype)
         self.device = CPU
+
+    @property
+    def arithmetic(self) -> str:
+        """What KV depends on besides checkpoint and dtypes."""
+        long_chunks = "" if self._for_long_chunks is None else f", long chunks by {self._for_long_chunks.arithmetic}"
+        return f"CPU kernel {library_digest()}, level {self._kernel.level}{long_chunks}"
 
     @property
     def weights_bytes(self) -> int:

@@ -132,6 +132,12 @@ class Decoder:
         self._cosines, self._sines = rotation_tables(architecture, config, context_tokens, dtype, self.device)
 
     @property
+    def arithmetic(self) -> str:
+        """What KV depends on besides checkpoint and dtypes."""
+        device = self.device.type
+        return f"decoder on torch {torch.__version__}, {cuda.name(self.device) if device == 'cuda' else device}"
+
+    @property
     def weights_bytes(self) -> int:
         return self._weights.nbytes
 

@@ -64,6 +64,11 @@ class GraphedDecoder:
         self._records = True
 
     @property
+    def arithmetic(self) -> str:
+        """What KV depends on besides checkpoint and dtypes."""
+        return f"{self.plain.arithmetic}, in graphs{' with split attention' if self.splits_attention else ''}"
+
+    @property
     def weights_bytes(self) -> int:
         return self.plain.weights_bytes
 

@@ -17,7 +17,10 @@ from inference.engine.interface import AnyEngine
 from inference.loading.engine import load_engine
 from inference.loading.options import EngineOptions
 from inference.loading.speed_record import SpeedRecord
-from kv_store.disk_folders import purge_saved, remove_other_models
+from kv_store.disk_folders import remove_other_models
+from kv_store.persistence import purge_saved
+from kv_store.purges import PurgeJournal
+from kv_store.store import PagedStore
 from protocol.errors import BadModel
 from protocol.messages import CompletionRequest, CoreStatus, Prompt, Usage
 from protocol.settings import BUNDLED_MODEL
@@ -74,6 +77,27 @@ def test_what_is_forgotten_while_unloaded_is_gone_though_nothing_is_loaded_again
     assert engine.stats().refused == ()
     assert engine.complete(other).usage.recomputed_tokens == 1
     assert engine.complete(REQUEST).usage.recomputed_tokens >= usage.prompt_tokens - 1  # both begin with the marker
+    engine.close()
+
+
+def test_what_a_process_was_to_forget_when_it_was_killed_is_gone_from_disk(
+    tiny_checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = EngineOptions(str(tiny_checkpoint), context_tokens=512, threads=1, cache_folder=tmp_path)
+    journal = PurgeJournal(tmp_path)
+    holder = EngineHolder("tiny", partial(load_engine, options), lambda _: None, journal.add)
+    usage = holder.engine().complete(REQUEST).usage
+    holder.engine().save()
+
+    def be_killed(store: PagedStore, _: str) -> None:
+        store._folder.close()  # type: ignore[union-attr] # as the system does it
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(PagedStore, "purge", be_killed)
+    with pytest.raises(KeyboardInterrupt):
+        holder.forget("a.py")
+    engine = load_engine(options)
+    assert engine.complete(REQUEST).usage.recomputed_tokens == usage.prompt_tokens
     engine.close()
 
 

@@ -20,7 +20,7 @@ from inference.loading.options import EngineOptions
 from protocol.errors import BadInput, BadModel, DeviceLost, PortInUse
 from protocol.messages import CompletionRequest, Prompt, StopRule
 from protocol.rendezvous import CoreAddress, address_file, read_address, read_or_make_token
-from protocol.wire import Complete, Completed, Failed, encode
+from protocol.wire import Complete, Completed, Failed, Forget, encode
 from tests.inference.serving import PATIENCE_S, receive
 
 CODE = """
@@ -29,7 +29,7 @@ from pathlib import Path
 from inference.loading.options import EngineOptions
 from inference.core.process import ServeOptions, serve
 model, folder, exit_after_s = sys.argv[1:]
-engine = EngineOptions(model, context_tokens=256, threads=1)
+engine = EngineOptions(model, context_tokens=256, cache_folder=Path(folder) / "kv", threads=1)
 serve(ServeOptions(engine, runtime_dir=Path(folder), exit_after_s=float(exit_after_s), speed_folder=Path(folder)))
 """
 
@@ -159,6 +159,28 @@ def test_two_models_have_two_cores(tiny_checkpoint: Path, folder: Path) -> None:
     with core(tiny_checkpoint, folder) as first, core(other, folder) as second:
         urls = {wait_for_address(first, tiny_checkpoint, folder).url, wait_for_address(second, other, folder).url}
     assert len(urls) == 2
+
+
+def test_what_one_core_must_forget_another_model_s_core_forgets_at_once(tiny_checkpoint: Path, folder: Path) -> None:
+    other = folder / "other"
+    other.symlink_to(tiny_checkpoint)
+    bearer = {"Authorization": f"Bearer {read_or_make_token(folder)}"}
+    with core(tiny_checkpoint, folder) as told, core(other, folder) as idle:
+        address = wait_for_address(idle, other, folder)
+        assert recomputed(address, folder) > 1
+        assert recomputed(address, folder) == 1
+        with connect(wait_for_address(told, tiny_checkpoint, folder).url, additional_headers=bearer) as websocket:
+            websocket.send(encode(Forget("client/a.py")))
+        deadline = time.monotonic() + PATIENCE_S
+        while recomputed(address, folder) == 1:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+
+
+def recomputed(address: CoreAddress, folder: Path) -> int:
+    answer = ask(address, folder)
+    assert isinstance(answer, Completed)
+    return answer.completion.usage.recomputed_tokens
 
 
 def test_model_that_cannot_be_used_is_refused_before_anything_is_served(folder: Path) -> None:

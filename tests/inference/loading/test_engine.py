@@ -12,11 +12,15 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from inference.backends.cpu.library import LEVEL_VARIABLE
+from inference.backends.generic import load_generic
+from inference.checkpoints.checkpoint import Checkpoint
 from inference.loading.engine import is_here, load_dry_engine, load_engine
 from inference.loading.options import EngineOptions
 from protocol.errors import BadInput, BadModel
 from protocol.messages import CompletionRequest, Prompt
 from tests.inference.tiny import edit_config, write_checkpoint, write_tokenizer
+from tests.inference.tiny_gguf import KERNEL_SHAPE, write_gguf
 
 REQUEST = CompletionRequest("a.py", Prompt("def f():\n", "\n", "    x"), 4)
 
@@ -81,6 +85,35 @@ def test_what_was_resident_is_found_after_a_restart(options: EngineOptions, tmp_
     wide = load_engine(replace(kept, dtype="float16"))
     assert wide.complete(REQUEST).usage.recomputed_tokens == again.usage.prompt_tokens
     wide.close()
+
+
+@pytest.mark.parametrize("kind", ["folder", "GGUF"])
+def test_each_arithmetic_keeps_its_kv_apart(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    checkpoint = write_checkpoint(tmp_path / "tiny", **KERNEL_SHAPE)
+    path = checkpoint if kind == "folder" else write_gguf(tmp_path / "tiny.gguf", checkpoint, "Q8_0")
+    by_kernel = EngineOptions(str(path), threads=1, dtype="float32", cache_folder=tmp_path / "kv")
+    by_torch = replace(by_kernel, kernel=False)
+
+    def folder(options: EngineOptions) -> Path:
+        load_engine(options).close()
+        (lock,) = (tmp_path / "kv").rglob("lock")
+        return lock.parent
+
+    def load_modules(checkpoint: Checkpoint, shape: object, context: int, device: torch.device, dtype: torch.dtype, *_):
+        return load_generic(checkpoint.path, context, device, dtype)
+
+    folders = [folder(by_kernel), folder(by_torch), folder(replace(by_kernel, weights="int8"))]
+    with monkeypatch.context() as patched:
+        patched.setattr("inference.loading.components.load_decoder", load_modules)
+        folders.append(folder(by_kernel))
+    with monkeypatch.context() as patched:
+        patched.setenv(LEVEL_VARIABLE, "portable")
+        folders.append(folder(by_kernel))
+    with monkeypatch.context() as patched:
+        patched.setattr("inference.backends.cpu.model.library_digest", lambda: "another build")
+        folders.append(folder(by_kernel))
+    assert len(set(folders)) == len(folders)
+    assert folder(by_kernel) == folders[0]
 
 
 def test_weights_that_others_have_quantized_are_refused(options: EngineOptions, tmp_path: Path) -> None:
