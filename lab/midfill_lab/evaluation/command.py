@@ -62,6 +62,14 @@ class EvalArguments:
             "cases, in PATHS. Needs no model.",
         ),
     ] = False
+    next_edit: Annotated[
+        Path | None,
+        typer.Option("--next-edit", help="Folder of scenarios (.txtar): is the edit the ideal one?"),
+    ] = None
+    answers: Annotated[
+        str | None,
+        typer.Option("--answers", help="With --next-edit: score what was recorded of this model, and load none."),
+    ] = None
     paths: Annotated[
         list[Path] | None, typer.Argument(metavar="[PATHS]...", help="Of --fidelity.", show_default=False)
     ] = None
@@ -128,8 +136,12 @@ def eval_command(settings: Settings, arguments: EvalArguments) -> None:
     runs code that the model has written. --cross-file is an evaluation of its own: it downloads pinned packages with
     pip and npm once, and takes --limit (per language), --seed, --max-new-tokens, --best-of, --healing and --json. So is
     --fidelity, which plays the author's text as the model's, and takes --limit (per language and kind of place), --seed
+    and --json. --next-edit scores edits anywhere in a document, as answered and through the gate; it takes --answers
     and --json.
     """
+    if arguments.next_edit is not None:
+        _evaluate_next_edit(arguments.next_edit, arguments)
+        return
     if arguments.fidelity:
         _evaluate_fidelity(settings, arguments)
         return
@@ -239,6 +251,26 @@ def _evaluate_fidelity(settings: Settings, arguments: EvalArguments) -> None:
             found.append((place, said))
             progress.advance(bar)
     arguments.console.print(table(count(found)))
+
+
+def _evaluate_next_edit(folder: Path, arguments: EvalArguments) -> None:
+    """A table of the figures before and behind the gate, why nothing was shown, and each outcome as JSON."""
+    from midfill_lab.evaluation.next_edit import evaluate, reasons, replies_recorded, row_object, table
+    from midfill_lab.evaluation.scenarios import read_scenarios
+
+    scenarios, model = read_scenarios(folder), arguments.answers
+    if model is None:
+        raise BadInput("--next-edit needs --answers MODEL")
+    notes = Console(stderr=True)
+    with _json_lines(arguments.json_file) as write, _bars(notes) as progress:
+        bar = progress.add_task("next-edit", total=sum(len(scenario.cursors) for scenario in scenarios))
+        found = evaluate(scenarios, replies_recorded(folder, model), partial(progress.advance, bar))
+        for stage, outcomes in found.items():
+            for outcome in outcomes:
+                write(row_object(stage, outcome))
+    arguments.console.print(table(found, f"answers of {model}"))
+    for reason, count in reasons(found["through the gate"]).most_common():
+        arguments.console.print(f"{count:4} silent: {reason}", highlight=False)
 
 
 def _bars(notes: Console) -> Progress:

@@ -1,0 +1,53 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lsp_server.documents.documents import Document, Position
+from lsp_server.next_edit.families import FORMATS, format_named
+from lsp_server.next_edit.formats import Answer, edit_of, ended, shown
+from lsp_server.next_edit.regions import RegionSize
+from lsp_server.next_edit.zeta import Zeta
+from protocol.errors import BadInput
+
+TEXT = st.text("ab \n", max_size=30)
+
+
+@given(TEXT, TEXT, TEXT, st.sampled_from(["\n", "\r\n"]), st.integers(0, 40))
+def test_the_edit_makes_the_region_what_the_answer_says(
+    above: str, region: str, new: str, line_end: str, size: int
+) -> None:
+    document = Document.from_text("", "", 0, (above + region).replace("\n", line_end))
+    layout = Zeta(size=RegionSize(region_bytes=size))
+    row = min(above.count("\n"), len(document.lines) - 1)
+    anchor = layout.anchor("m", document.lines, row)
+    prompt = layout.lay(anchor, document.lines, Position(row, 0))
+    before, behind = document.lines[: anchor.first], document.lines[anchor.last :]
+    old = document.lines[anchor.first : anchor.last]
+    change = edit_of(document.lines, prompt, Answer(ended(new)))
+    if change is None:
+        assert ended(new) == ended(shown(old))
+        return
+    document.apply(change.edit)
+    padded = not shown(old).endswith("\n")
+    wanted = ended(new)[:-1] if padded else ended(new)
+    ends = line_end if any(line.endswith("\r\n") for line in old) else "\n"
+    assert document.text == "".join(before) + wanted.replace("\n", ends) + "".join(behind)
+
+
+def test_line_ends_of_other_lines_stay() -> None:
+    document = Document.from_text("", "", 0, "a\r\nb\nc\r\n")
+    layout = Zeta(size=RegionSize(whole=True))
+    prompt = layout.lay(layout.anchor("m", document.lines, 0), document.lines, Position(0, 0))
+    assert prompt.region == "a\nb\nc\n"
+    change = edit_of(document.lines, prompt, Answer("a\nb\nx\ny\n"))
+    assert change is not None
+    document.apply(change.edit)
+    assert document.text == "a\r\nb\nx\r\ny\r\n"
+
+
+def test_formats_are_found_by_name() -> None:
+    assert list(FORMATS) == ["zeta-2", "zeta-2.1", "sweep-a", "sweep-b"]
+    with pytest.raises(BadInput, match="mercury"):
+        format_named("mercury")
