@@ -9,7 +9,7 @@ from typing import Protocol
 
 from lsp_server.documents.documents import Edit, Position, Replacement, end_of, split_lines, trimmed
 from lsp_server.next_edit.history import Event, plain
-from lsp_server.next_edit.regions import Anchor
+from lsp_server.next_edit.regions import RegionAnchor
 from protocol.errors import BadInput
 from protocol.messages import FinishReason, Snippet
 
@@ -27,7 +27,7 @@ class LaidPrompt:
     """
 
     parts: tuple[str, ...]
-    anchor: Anchor
+    anchor: RegionAnchor
     region: str  # as the prompt shows it, without the cursor: with \n as line ends, and one at its end
     draft: str
     given: str = ""
@@ -38,7 +38,7 @@ class LaidPrompt:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class NewRegion:
     """The region's new text, and the offset of the new cursor in it, if the model says one."""
 
     region: str
@@ -69,9 +69,9 @@ class NextEditFormat(Protocol):
         row: int,
         events: Sequence[Event] = (),
         snippets: Sequence[Snippet] = (),
-        previous: Anchor | None = None,
+        previous: RegionAnchor | None = None,
         newest: Event | None = None,
-    ) -> Anchor:
+    ) -> RegionAnchor:
         """What a prompt shows around the region, with the previous anchor's region if it still holds.
 
         `newest` is the event that the prompt shows as a change of the region, where a format does so.
@@ -80,18 +80,18 @@ class NextEditFormat(Protocol):
         """
         ...
 
-    def keeps(self, anchor: Anchor, lines: Sequence[str], row: int) -> bool:
+    def keeps(self, anchor: RegionAnchor, lines: Sequence[str], row: int) -> bool:
         """Whether a prompt for the cursor's line may be laid with the anchor."""
         ...
 
-    def lay(self, anchor: Anchor, lines: Sequence[str], cursor: Position) -> LaidPrompt:
+    def lay(self, anchor: RegionAnchor, lines: Sequence[str], cursor: Position) -> LaidPrompt:
         """The prompt for the document's present lines; the anchor must fit them.
 
         Raises BadInput as `anchor` does.
         """
         ...
 
-    def read(self, prompt: LaidPrompt, answer: str, finish_reason: FinishReason) -> Answer:
+    def read(self, prompt: LaidPrompt, answer: str, finish_reason: FinishReason) -> NewRegion:
         """What the model's answer says; BadAnswer if it says nothing in this format."""
         ...
 
@@ -137,7 +137,7 @@ def checked(answer: str, markers: re.Pattern[str], finish_reason: FinishReason) 
     return answer
 
 
-def edit_of(lines: Sequence[str], prompt: LaidPrompt, answer: Answer) -> Replacement | None:
+def edit_of(lines: Sequence[str], prompt: LaidPrompt, answer: NewRegion) -> Replacement | None:
     """The one edit that makes the region what the answer says; None if it is that already.
 
     Lines that the answer repeats keep their line ends, and new ones get the document's.

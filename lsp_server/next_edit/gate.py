@@ -14,7 +14,7 @@ from functools import cached_property
 from typing import Literal, NamedTuple
 
 from lsp_server.documents.documents import Position
-from lsp_server.next_edit.formats import Answer, LaidPrompt, shown
+from lsp_server.next_edit.formats import LaidPrompt, NewRegion, shown
 from lsp_server.next_edit.history import Event
 
 Trigger = Literal["pause", "acceptance", "jump", "key", "command"]
@@ -31,7 +31,7 @@ FAR_LINES = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Situation:
+class Moment:
     """What is known of the editor when a next edit may be asked for; times in seconds."""
 
     trigger: Trigger
@@ -48,7 +48,7 @@ class Situation:
     since_rejection_s: float | None = None
 
 
-AskRule = Callable[[Situation], bool]
+AskRule = Callable[[Moment], bool]
 
 
 def is_bulk(chars: int, lines: int) -> bool:
@@ -61,35 +61,35 @@ def back_off_s(rejections: int) -> float:
     return min(FIRST_BACK_OFF_S * 2.0 ** (min(rejections, 10) - 1), LONGEST_BACK_OFF_S) if rejections else 0.0
 
 
-def _selects(situation: Situation) -> bool:
-    selecting = situation.since_selection_s is not None and situation.since_selection_s < SELECTION_S
-    return situation.cursors > 1 or selecting
+def _selects(moment: Moment) -> bool:
+    selecting = moment.since_selection_s is not None and moment.since_selection_s < SELECTION_S
+    return moment.cursors > 1 or selecting
 
 
-def _backs_off(situation: Situation) -> bool:
-    since = situation.since_rejection_s
-    return since is not None and since < back_off_s(situation.rejections)
+def _backs_off(moment: Moment) -> bool:
+    since = moment.since_rejection_s
+    return since is not None and since < back_off_s(moment.rejections)
 
 
 ASKING: dict[str, AskRule] = {
-    "nothing was edited": lambda situation: not situation.changed,
-    "no pause, acceptance or jump": lambda situation: situation.trigger == "key",
-    "the last edit is too old": lambda situation: situation.trigger == "jump" and situation.since_edit_s > FRESH_S,
-    "after undo": lambda situation: situation.undone,
-    "after a bulk change": lambda situation: situation.bulk and situation.trigger != "acceptance",
-    "a popup is open": lambda situation: situation.popup,
-    "ghost text is shown": lambda situation: situation.ghost_text,
-    "in a snippet": lambda situation: situation.in_snippet,
+    "nothing was edited": lambda moment: not moment.changed,
+    "no pause, acceptance or jump": lambda moment: moment.trigger == "key",
+    "the last edit is too old": lambda moment: moment.trigger == "jump" and moment.since_edit_s > FRESH_S,
+    "after undo": lambda moment: moment.undone,
+    "after a bulk change": lambda moment: moment.bulk and moment.trigger != "acceptance",
+    "a popup is open": lambda moment: moment.popup,
+    "ghost text is shown": lambda moment: moment.ghost_text,
+    "in a snippet": lambda moment: moment.in_snippet,
     "a selection": _selects,
     "after a rejection": _backs_off,
 }
 """Why nothing is asked for. A command of the user passes all but the first."""
 
 
-def reason_not_to_ask(situation: Situation) -> str | None:
+def reason_not_to_ask(moment: Moment) -> str | None:
     """The first rule that forbids to ask."""
-    names = list(ASKING)[:1] if situation.trigger == "command" else ASKING
-    return next((name for name in names if ASKING[name](situation)), None)
+    names = list(ASKING)[:1] if moment.trigger == "command" else ASKING
+    return next((name for name in names if ASKING[name](moment)), None)
 
 
 class Hunk(NamedTuple):
@@ -125,7 +125,7 @@ class Proposal:
 def proposal_of(
     lines: Sequence[str],
     prompt: LaidPrompt,
-    answer: Answer,
+    answer: NewRegion,
     cursor: Position,
     events: Sequence[Event],
     refused: Sequence[Hunk] = (),

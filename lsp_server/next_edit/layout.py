@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from lsp_server.next_edit.formats import NextEditFormat
 from lsp_server.next_edit.history import History
-from lsp_server.next_edit.regions import Anchor
+from lsp_server.next_edit.regions import RegionAnchor
 from protocol.messages import Snippet
 
 
@@ -17,10 +17,10 @@ def next_anchor(
     row: int,
     history: History,
     snippets: Sequence[Snippet],
-    previous: Anchor | None,
+    previous: RegionAnchor | None,
     *,
     at_rest: bool,
-) -> Anchor:
+) -> RegionAnchor:
     """The anchor for the cursor's line; `previous` has followed all edits since it was laid.
 
     Between two rests the events stay those of the last one, so that each key changes the prompt only from its place

@@ -35,7 +35,7 @@ class RegionSize:
 
 
 @dataclass(frozen=True, slots=True)
-class Anchor:
+class RegionAnchor:
     """What a prompt shows of a document but the region's text: laid at rest, and kept while its region is edited.
 
     The region is the lines [first, last) of the document. `above` and `below` are the lines around it that the prompt
@@ -71,7 +71,7 @@ class Anchor:
             room_below and room_above and self.last - self.first <= max(GROWTH * self.laid_lines, self.laid_lines + 2)
         )
 
-    def followed(self, change: LineChange) -> Anchor | None:
+    def followed(self, change: LineChange) -> RegionAnchor | None:
         """The anchor after an edit above, in or below its region; None if the edit crosses its border."""
         first, removed, added = change
         grown = added - removed

@@ -13,9 +13,9 @@ from typing import Literal
 
 from lsp_server.documents.documents import Position
 from lsp_server.next_edit.formats import (
-    Answer,
     BadAnswer,
     LaidPrompt,
+    NewRegion,
     checked,
     ended,
     offset_in,
@@ -24,7 +24,7 @@ from lsp_server.next_edit.formats import (
     unmarked,
 )
 from lsp_server.next_edit.history import Event
-from lsp_server.next_edit.regions import Anchor, RegionSize, lines_around, reverted
+from lsp_server.next_edit.regions import RegionAnchor, RegionSize, lines_around, reverted
 from protocol.messages import FinishReason, Snippet
 
 SEPARATOR, CURSOR = "<|file_sep|>", "<|cursor|>"
@@ -67,9 +67,9 @@ class Sweep:
         row: int,
         events: Sequence[Event] = (),
         snippets: Sequence[Snippet] = (),
-        previous: Anchor | None = None,
+        previous: RegionAnchor | None = None,
         newest: Event | None = None,
-    ) -> Anchor:
+    ) -> RegionAnchor:
         """See NextEditFormat."""
         known = previous if previous is not None and previous.path == path else None
         first, last = lines_around(lines, row, self.size)
@@ -83,7 +83,7 @@ class Sweep:
                 break
             kept.append(snippet)
         region = tuple(lines[first:last])
-        return Anchor(
+        return RegionAnchor(
             path=path,
             first=first,
             last=last,
@@ -96,11 +96,11 @@ class Sweep:
             snippets=tuple(kept),
         )
 
-    def keeps(self, anchor: Anchor, lines: Sequence[str], row: int) -> bool:
+    def keeps(self, anchor: RegionAnchor, lines: Sequence[str], row: int) -> bool:
         """See NextEditFormat. The window moves with the cursor's line."""
         return anchor.fits(lines) and (anchor.first, anchor.last) == lines_around(lines, row, self.size)
 
-    def lay(self, anchor: Anchor, lines: Sequence[str], cursor: Position) -> LaidPrompt:
+    def lay(self, anchor: RegionAnchor, lines: Sequence[str], cursor: Position) -> LaidPrompt:
         """See NextEditFormat."""
         region = ended(shown(lines[anchor.first : anchor.last]))
         refuse_marked(_MARKERS, region)
@@ -123,16 +123,16 @@ class Sweep:
             parts += SEPARATOR, text
         return LaidPrompt(tuple(parts), anchor, region, region[len(given) :], given)
 
-    def read(self, prompt: LaidPrompt, answer: str, finish_reason: FinishReason) -> Answer:
+    def read(self, prompt: LaidPrompt, answer: str, finish_reason: FinishReason) -> NewRegion:
         """See NextEditFormat."""
         for end in self.stop_texts:
             answer = answer.removesuffix(end)
         text = checked(answer, _MARKERS, finish_reason)
         if not text.strip() and prompt.draft.strip():
             raise BadAnswer("the answer is empty")
-        return Answer(ended(prompt.given + text))
+        return NewRegion(ended(prompt.given + text))
 
-    def _numbers(self, anchor: Anchor, cursor: Position) -> str:
+    def _numbers(self, anchor: RegionAnchor, cursor: Position) -> str:
         if self.numbers == "in file":
             return f":{anchor.first + 1}:{anchor.last}"
         if self.numbers:  # as the package counts: from the cursor's line in the window
@@ -140,7 +140,7 @@ class Sweep:
             return f":{line}:{line + anchor.last - anchor.first}"
         return ""
 
-    def _files(self, anchor: Anchor, row: int) -> Iterator[str]:
+    def _files(self, anchor: RegionAnchor, row: int) -> Iterator[str]:
         for snippet in anchor.snippets:
             yield f"{snippet.path}\n{ended(snippet.text)}"
         if self.shows_file:

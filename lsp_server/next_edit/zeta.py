@@ -13,9 +13,9 @@ from itertools import pairwise
 
 from lsp_server.documents.documents import Position
 from lsp_server.next_edit.formats import (
-    Answer,
     BadAnswer,
     LaidPrompt,
+    NewRegion,
     checked,
     ended,
     offset_in,
@@ -24,7 +24,7 @@ from lsp_server.next_edit.formats import (
     unmarked,
 )
 from lsp_server.next_edit.history import Event, diff
-from lsp_server.next_edit.regions import Anchor, RegionSize, context_of, lines_around
+from lsp_server.next_edit.regions import RegionAnchor, RegionSize, context_of, lines_around
 from protocol.messages import FinishReason, Snippet
 
 BYTES_PER_TOKEN = 3
@@ -70,9 +70,9 @@ class Zeta:
         row: int,
         events: Sequence[Event] = (),
         snippets: Sequence[Snippet] = (),
-        previous: Anchor | None = None,
+        previous: RegionAnchor | None = None,
         newest: Event | None = None,  # noqa: ARG002 - the region is shown as it is
-    ) -> Anchor:
+    ) -> RegionAnchor:
         """See NextEditFormat. The newest events come first to the budget, then the snippets in their order."""
         if previous is not None and previous.path == path and previous.holds(lines, row):
             first, last, laid_lines = previous.first, previous.last, previous.laid_lines
@@ -94,7 +94,7 @@ class Zeta:
             if (left := left - len(f"{snippet.path}{snippet.text}".encode(errors="replace"))) < 0:
                 break
             kept_snippets.append(snippet)
-        return Anchor(
+        return RegionAnchor(
             path=path,
             first=first,
             last=last,
@@ -106,11 +106,11 @@ class Zeta:
             snippets=tuple(kept_snippets),
         )
 
-    def keeps(self, anchor: Anchor, lines: Sequence[str], row: int) -> bool:
+    def keeps(self, anchor: RegionAnchor, lines: Sequence[str], row: int) -> bool:
         """See NextEditFormat."""
         return anchor.holds(lines, row)
 
-    def lay(self, anchor: Anchor, lines: Sequence[str], cursor: Position) -> LaidPrompt:
+    def lay(self, anchor: RegionAnchor, lines: Sequence[str], cursor: Position) -> LaidPrompt:
         """See NextEditFormat."""
         region = ended(shown(lines[anchor.first : anchor.last]))
         refuse_marked(_MARKERS, region)
@@ -123,13 +123,13 @@ class Zeta:
         parts = ("", SUFFIX, ended(shown(anchor.below)), PREFIX, head + marked, MIDDLE, "")
         return LaidPrompt(parts, anchor, region, self._draft(anchor, region))
 
-    def read(self, prompt: LaidPrompt, answer: str, finish_reason: FinishReason) -> Answer:
+    def read(self, prompt: LaidPrompt, answer: str, finish_reason: FinishReason) -> NewRegion:
         """See NextEditFormat. The answer may still have its end, or its beginning from the prompt."""
         text = checked(answer.partition(UPDATED)[0].removesuffix(END), _MARKERS_OF_ANSWER, finish_reason)
         if _TAG.search(text):
             raise BadAnswer("the answer holds a tag of a block")
         if text.strip() == NO_EDITS:
-            return Answer(prompt.region)
+            return NewRegion(prompt.region)
         if not text:
             raise BadAnswer("the answer is empty")
         return _with_cursor(ended(text))
@@ -137,10 +137,10 @@ class Zeta:
     def _cuts(self, _: Sequence[str]) -> tuple[int, ...]:
         return ()
 
-    def _marked(self, _: Anchor, region: str) -> str:
+    def _marked(self, _: RegionAnchor, region: str) -> str:
         return f"{CURRENT}{region}{SEPARATOR}"
 
-    def _draft(self, _: Anchor, region: str) -> str:
+    def _draft(self, _: RegionAnchor, region: str) -> str:
         return region + UPDATED
 
 
@@ -151,7 +151,7 @@ class TaggedZeta(Zeta):
     name: str = "zeta-2.1"
     stop_texts: tuple[str, ...] = (END,)
 
-    def read(self, prompt: LaidPrompt, answer: str, finish_reason: FinishReason) -> Answer:
+    def read(self, prompt: LaidPrompt, answer: str, finish_reason: FinishReason) -> NewRegion:
         """See NextEditFormat. The same tag first and last means no edit."""
         text = checked(answer.partition(END)[0], _MARKERS_OF_ANSWER, finish_reason)
         tags = list(_TAG.finditer(text))
@@ -165,7 +165,7 @@ class TaggedZeta(Zeta):
         if not 1 <= first <= last <= len(places) or not all(1 <= int(tag[1]) <= len(places) for tag in tags):
             raise BadAnswer(f"the answer goes from tag {first} to tag {last} of {len(places)}")
         if first == last:
-            return Answer(prompt.region)
+            return NewRegion(prompt.region)
         new = _TAG.sub("", text[tags[0].end() : tags[-1].start()])
         above, below = "".join(lines[: places[first - 1]]), "".join(lines[places[last - 1] :])
         return _with_cursor(above + (ended(new) if new else "") + below)
@@ -173,10 +173,10 @@ class TaggedZeta(Zeta):
     def _cuts(self, region: Sequence[str]) -> tuple[int, ...]:
         return tuple(_beginnings_of_blocks(region))
 
-    def _marked(self, anchor: Anchor, region: str) -> str:
+    def _marked(self, anchor: RegionAnchor, region: str) -> str:
         return f"{self._draft(anchor, region)}\n"
 
-    def _draft(self, anchor: Anchor, region: str) -> str:
+    def _draft(self, anchor: RegionAnchor, region: str) -> str:
         lines = region.split("\n")
         places = (0, *anchor.cuts, len(lines) - 1)
         blocks = ("".join(f"{line}\n" for line in lines[begin:end]) for begin, end in pairwise(places))
@@ -189,9 +189,9 @@ def _event(event: Event) -> str:
     return f"{note}--- a/{event.path}\n+++ b/{event.path}\n{diff(event)}"
 
 
-def _with_cursor(text: str) -> Answer:
+def _with_cursor(text: str) -> NewRegion:
     before, mark, behind = text.partition(CURSOR)
-    return Answer(before + behind.replace(CURSOR, ""), len(before) if mark else None)
+    return NewRegion(before + behind.replace(CURSOR, ""), len(before) if mark else None)
 
 
 def _beginnings_of_blocks(region: Sequence[str]) -> Iterator[int]:

@@ -16,7 +16,7 @@ from rich.table import Table
 
 from lsp_server.documents.documents import Document, Position, split_lines
 from lsp_server.next_edit.formats import BadAnswer, LaidPrompt, NextEditFormat, edit_of
-from lsp_server.next_edit.gate import Situation, proposal_of, reason_not_to_ask, reason_not_to_show
+from lsp_server.next_edit.gate import Moment, proposal_of, reason_not_to_ask, reason_not_to_show
 from midfill_lab.evaluation.scenarios import Scenario, read_answers, recorder_of
 from protocol.errors import BadInput
 from protocol.messages import FinishReason
@@ -150,8 +150,8 @@ def evaluate(scenarios: Sequence[Scenario], reply: Reply, on_case: Callable[[], 
     for scenario in scenarios:
         for cursor in scenario.cursors:
             on_case()
-            situation = Situation(trigger="command" if scenario.by_command else "pause", changed=scenario.modified)
-            if (reason := reason_not_to_ask(situation)) is not None:
+            moment = Moment(trigger="command" if scenario.by_command else "pause", changed=scenario.modified)
+            if (reason := reason_not_to_ask(moment)) is not None:
                 found["through the gate"].append(Outcome(scenario, cursor, scenario.text, reason))
                 continue
             try:

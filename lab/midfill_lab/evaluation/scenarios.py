@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from lsp_server.documents.documents import Position, split_lines
-from lsp_server.next_edit.formats import Answer, BadAnswer, LaidPrompt, NextEditFormat, ended
+from lsp_server.next_edit.formats import BadAnswer, LaidPrompt, NewRegion, NextEditFormat, ended
 from lsp_server.next_edit.history import Event
 from lsp_server.next_edit.regions import RegionSize
 from lsp_server.next_edit.sweep import SWEEP_A
@@ -151,12 +151,12 @@ def read_answers(folder: Path, scenario: Scenario, model: str) -> list[Recorded]
 class _Zeta1(Zeta):
     """Reads the answers of Zeta 1; its prompts are not laid."""
 
-    def read(self, prompt: LaidPrompt, answer: str, finish_reason: FinishReason) -> Answer:  # noqa: ARG002
+    def read(self, prompt: LaidPrompt, answer: str, finish_reason: FinishReason) -> NewRegion:  # noqa: ARG002
         """See NextEditFormat. The answer alone is read."""
         found = _REGION_OF_ZETA_1.fullmatch(answer)
         if found is None or finish_reason == "length":
             raise BadAnswer("the answer is no region")
-        return Answer(ended(found[1]))
+        return NewRegion(ended(found[1]))
 
 
 @dataclass(frozen=True, slots=True)

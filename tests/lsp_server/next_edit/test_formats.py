@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from lsp_server.documents.documents import Document, Position
 from lsp_server.next_edit.families import FORMATS, format_named
-from lsp_server.next_edit.formats import Answer, edit_of, ended, shown
+from lsp_server.next_edit.formats import NewRegion, edit_of, ended, shown
 from lsp_server.next_edit.regions import RegionSize
 from lsp_server.next_edit.zeta import Zeta
 from protocol.errors import BadInput
@@ -25,7 +25,7 @@ def test_the_edit_makes_the_region_what_the_answer_says(
     prompt = layout.lay(anchor, document.lines, Position(row, 0))
     before, behind = document.lines[: anchor.first], document.lines[anchor.last :]
     old = document.lines[anchor.first : anchor.last]
-    change = edit_of(document.lines, prompt, Answer(ended(new)))
+    change = edit_of(document.lines, prompt, NewRegion(ended(new)))
     if change is None:
         assert ended(new) == ended(shown(old))
         return
@@ -41,7 +41,7 @@ def test_line_ends_of_other_lines_stay() -> None:
     layout = Zeta(size=RegionSize(whole=True))
     prompt = layout.lay(layout.anchor("m", document.lines, 0), document.lines, Position(0, 0))
     assert prompt.region == "a\nb\nc\n"
-    change = edit_of(document.lines, prompt, Answer("a\nb\nx\ny\n"))
+    change = edit_of(document.lines, prompt, NewRegion("a\nb\nx\ny\n"))
     assert change is not None
     document.apply(change.edit)
     assert document.text == "a\r\nb\nx\r\ny\r\n"

@@ -5,12 +5,12 @@ from dataclasses import replace
 import pytest
 
 from lsp_server.documents.documents import Position, split_lines
-from lsp_server.next_edit.formats import Answer
+from lsp_server.next_edit.formats import NewRegion
 from lsp_server.next_edit.gate import (
     MAX_REFUSED,
     Hunk,
+    Moment,
     Proposal,
-    Situation,
     Trigger,
     back_off_s,
     is_bulk,
@@ -23,7 +23,7 @@ from lsp_server.next_edit.history import Event
 from lsp_server.next_edit.regions import RegionSize
 from lsp_server.next_edit.zeta import Zeta
 
-AT_REST = Situation(trigger="pause")
+AT_REST = Moment(trigger="pause")
 
 
 @pytest.mark.parametrize("trigger", ["pause", "acceptance", "jump", "command"])
@@ -74,7 +74,7 @@ def proposal(new: str, events: tuple[Event, ...] = (), refused: tuple[Hunk, ...]
     layout = Zeta(size=RegionSize(region_bytes=len(TEXT)))
     anchor = replace(layout.anchor("m.py", lines, 5), first=0, last=TEXT.count("\n"), above=())
     prompt = layout.lay(anchor, lines, Position(5, 0))
-    return proposal_of(lines, prompt, Answer(new), Position(5, 0), events, refused)
+    return proposal_of(lines, prompt, NewRegion(new), Position(5, 0), events, refused)
 
 
 EVENT = Event("m.py", 4, ("    x = a\n",), ("    x = a + 1\n",))

@@ -9,7 +9,7 @@ from lsp_server.documents.documents import Document, Edit, LineChange, Position
 from lsp_server.next_edit.formats import NextEditFormat
 from lsp_server.next_edit.history import History
 from lsp_server.next_edit.layout import next_anchor
-from lsp_server.next_edit.regions import GROWTH, Anchor, RegionSize
+from lsp_server.next_edit.regions import GROWTH, RegionAnchor, RegionSize
 from lsp_server.next_edit.sweep import SWEEP_A
 from lsp_server.next_edit.zeta import ZETA_2_1
 from protocol.messages import Snippet
@@ -24,7 +24,7 @@ class Writer:
     layout: NextEditFormat = ZETA_2_1
     document: Document = field(default_factory=lambda: Document("m.py", "", 0, list(LINES)))
     history: History = field(default_factory=History)
-    anchor: Anchor | None = None
+    anchor: RegionAnchor | None = None
     now: float = 0.0
 
     def type(self, row: int, text: str, *, wait: float = 0.1) -> str:
@@ -100,7 +100,7 @@ def test_the_windows_of_sweep_move_with_the_cursor_and_keep_the_events() -> None
     assert "original:" in writer.type(102, "z", wait=1.0)
 
 
-ANCHOR = Anchor("m.py", 10, 20, ("9\n",), ("20\n",), laid_lines=10, cuts=(4, 8))
+ANCHOR = RegionAnchor("m.py", 10, 20, ("9\n",), ("20\n",), laid_lines=10, cuts=(4, 8))
 
 
 @pytest.mark.parametrize(

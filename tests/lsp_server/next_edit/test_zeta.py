@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from lsp_server.documents.documents import Document, Position, split_lines
-from lsp_server.next_edit.formats import Answer, BadAnswer, LaidPrompt, edit_of
+from lsp_server.next_edit.formats import BadAnswer, LaidPrompt, NewRegion, edit_of
 from lsp_server.next_edit.history import Event
 from lsp_server.next_edit.regions import RegionSize
 from lsp_server.next_edit.zeta import ZETA_2, ZETA_2_1
@@ -57,7 +57,7 @@ def test_blocks_begin_behind_empty_lines_and_not_at_closers() -> None:
 def test_the_whole_region_is_read() -> None:
     document = Document("", "", 0, list(LINES))
     answer = ZETA_2.read(laid(), "b = 2\nc = 30<|user_cursor|>\nd = 4\n>>>>>>> UPDATED\n", "stop")
-    assert answer == Answer("b = 2\nc = 30\nd = 4\n", cursor=12)
+    assert answer == NewRegion("b = 2\nc = 30\nd = 4\n", cursor=12)
     change = edit_of(LINES, laid(), answer)
     assert change is not None
     document.apply(change.edit)
