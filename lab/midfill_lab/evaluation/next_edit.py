@@ -17,9 +17,10 @@ from rich.table import Table
 from lsp_server.documents.documents import Document, Position, split_lines
 from lsp_server.next_edit.formats import BadAnswer, LaidPrompt, NextEditFormat, edit_of
 from lsp_server.next_edit.gate import Moment, proposal_of, reason_not_to_ask, reason_not_to_show
+from midfill_lab.evaluation.runner import UNTIL_THE_END
 from midfill_lab.evaluation.scenarios import Scenario, read_answers, recorder_of
 from protocol.errors import BadInput
-from protocol.messages import FinishReason
+from protocol.messages import Completion, CompletionRequest, FinishReason, Prompt
 
 _LONGEST_NGRAM = 6
 _BETA_SQUARED = 4
@@ -125,8 +126,34 @@ class Replied:
 
 
 Cursor = tuple[int, int]
-Reply = Callable[[Scenario, Cursor], Replied | None]
-"""A model's reply at one of a scenario's cursors; None if there is none. BadInput if no prompt can be laid there."""
+Reply = Callable[[Scenario, Cursor], Replied | str | None]
+"""A model's reply at one of a scenario's cursors; why it is not asked; None if its answer there is not known."""
+
+
+def replies_of(answer: Callable[[CompletionRequest], Completion], layout: NextEditFormat) -> Reply:
+    """What a model answers to prompts of the format; every prompt is computed cold."""
+
+    def reply(scenario: Scenario, cursor: Cursor) -> Replied | str:
+        lines, place = split_lines(scenario.text), scenario.clamped(cursor)
+        newest = scenario.events[-1] if scenario.events else None
+        try:
+            anchor = layout.anchor(scenario.path, lines, place.line, scenario.events, newest=newest)
+            prompt = layout.lay(anchor, lines, place)
+        except BadInput as error:
+            return str(error)
+        request = CompletionRequest(
+            "evaluation",
+            Prompt("", "", marked=prompt.parts),
+            layout.max_tokens,
+            UNTIL_THE_END,
+            reuse=False,
+            stop_texts=layout.stop_texts,
+            copies=prompt.draft,
+        )
+        completion = answer(request)
+        return Replied(prompt, place, layout, completion.text, completion.finish_reason)
+
+    return reply
 
 
 def replies_recorded(folder: Path, model: str) -> Reply:
@@ -154,16 +181,13 @@ def evaluate(scenarios: Sequence[Scenario], reply: Reply, on_case: Callable[[], 
             if (reason := reason_not_to_ask(moment)) is not None:
                 found["through the gate"].append(Outcome(scenario, cursor, scenario.text, reason))
                 continue
-            try:
-                replied = reply(scenario, cursor)
-            except BadInput as error:
-                replied, reason = None, str(error)
-            if replied is not None:
+            replied = reply(scenario, cursor)
+            if isinstance(replied, Replied):
                 found["as answered"].append(_as_answered(scenario, cursor, replied))
                 found["through the gate"].append(_through_the_gate(scenario, cursor, replied))
-            elif reason is not None:
+            elif replied is not None:
                 for outcomes in found.values():
-                    outcomes.append(Outcome(scenario, cursor, scenario.text, reason))
+                    outcomes.append(Outcome(scenario, cursor, scenario.text, replied))
     return found
 
 

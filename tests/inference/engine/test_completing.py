@@ -54,7 +54,7 @@ def test_ahead_work_wants_nothing_and_the_next_key_finds_it_done(tools: Tools) -
         ({"sampling": Sampling(1.0), "best_of": 2}, "greedy"),
         ({"prompt": Prompt("", "", token_ids=(5, 100_000))}, "100000"),
         ({"prompt": Prompt("", "", token_ids=(-1,))}, "-1"),
-        ({"prompt": Prompt("", "", token_ids=(5,) * CONTEXT)}, f"{CONTEXT} token ids"),
+        ({"prompt": Prompt("", "", token_ids=(5,) * CONTEXT)}, f"{CONTEXT} tokens"),
     ],
 )
 def test_what_cannot_be_chosen_or_ended_is_refused(tools: Tools, fields: dict[str, Any], message: str) -> None:

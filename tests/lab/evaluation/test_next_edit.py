@@ -1,13 +1,19 @@
 from __future__ import annotations
 
+import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
-from midfill_lab.evaluation.next_edit import chrf, delta_chrf, evaluate, figures_of, replies_recorded
+from lsp_server.next_edit.zeta import ZETA_2
+from midfill.commands import app
+from midfill_lab.evaluation.next_edit import chrf, delta_chrf, evaluate, figures_of, replies_of, replies_recorded
 from midfill_lab.evaluation.scenarios import read_answers, read_scenarios, recorder_of
 from protocol.errors import BadInput
+from protocol.messages import Completion, CompletionRequest, Usage
 
 SCENARIOS = Path(__file__).with_name("data") / "scenarios"
 # cursortab's recorder puts an empty line between the events for Zeta, and changes their order.
@@ -52,6 +58,48 @@ def test_an_answer_is_replayed_at_the_cursor_of_its_prompt_alone() -> None:
     scenario = next(each for each in read_scenarios(SCENARIOS) if each.name.startswith("29"))
     reply = replies_recorded(SCENARIOS, "sweep-next-edit-1.5B")
     assert [reply(scenario, cursor) is not None for cursor in scenario.cursors] == [False, True, False]
+
+
+def test_a_model_is_asked_with_our_prompts_and_silence_is_kept_without_it() -> None:
+    asked: list[CompletionRequest] = []
+    scenarios = [each for each in read_scenarios(SCENARIOS) if each.name[:2] in ("01", "25", "35")]
+
+    def answer(request: CompletionRequest) -> Completion:
+        asked.append(request)
+        text = request.copies.replace("imfrom", "from")
+        return Completion(text, "stop", Usage(1, 1, 1, 1, 0.0, 0.0, 0.0))
+
+    found = evaluate(scenarios, replies_of(answer, ZETA_2), lambda: None)
+    figures = figures_of(found["through the gate"])
+    assert (figures.score, figures.shown, figures.quiet) == (1.0, 1, len(asked))  # 01 is not asked
+    assert asked[0].prompt.marked[1::2] == ("<[fim-suffix]>", "<[fim-prefix]>", "<[fim-middle]>")
+    assert "-from werkzeug.local import LocalProxy\n+imfrom " in "".join(asked[0].prompt.marked)
+    assert asked[0].stop_texts == (">>>>>>> UPDATED",)
+
+
+def test_a_document_with_a_marker_is_silent() -> None:
+    scenario = replace(read_scenarios(SCENARIOS)[1], text="a\n=======\nb", cursors=((0, 0),))
+    found = evaluate([scenario], replies_of(lambda _: pytest.fail("asked"), ZETA_2), lambda: None)
+    (outcome,) = found["through the gate"]
+    assert "=======" in (outcome.reason or "")
+
+
+def test_the_command_scores_recorded_answers(tmp_path: Path) -> None:
+    file = tmp_path / "rows.jsonl"
+    arguments = ["eval", "--next-edit", str(SCENARIOS), "--answers", "zeta-2", "--json", str(file)]
+    result = CliRunner().invoke(app, arguments, catch_exceptions=False)
+    assert result.exit_code == 0
+    assert "2 of 2" in result.output
+    rows = [json.loads(line) for line in file.read_text().splitlines()]
+    assert [row["reason"] for row in rows if row["scenario"].startswith("01")] == ["nothing was edited"]
+    assert sum(row["shown"] for row in rows) == 4
+
+
+def test_a_model_without_the_markers_is_refused(tiny_model: str, runtime: Path) -> None:
+    arguments = ["eval", "--next-edit", str(SCENARIOS), "--model", tiny_model]
+    for more, said in (([], "no next-edit model"), (["--next-edit-format", "sweep-b"], r"<\|file_sep\|>")):
+        with pytest.raises(BadInput, match=said):
+            CliRunner().invoke(app, [*arguments, *more], catch_exceptions=False)
 
 
 def test_the_score_is_of_what_changes() -> None:

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lsp_server.documents.documents import Document, Position
-from lsp_server.next_edit.families import FORMATS, format_named
+from lsp_server.next_edit.families import FORMATS, format_named, format_of_model
 from lsp_server.next_edit.formats import NewRegion, edit_of, ended, shown
 from lsp_server.next_edit.regions import RegionSize
 from lsp_server.next_edit.zeta import Zeta
@@ -49,5 +49,20 @@ def test_line_ends_of_other_lines_stay() -> None:
 
 def test_formats_are_found_by_name() -> None:
     assert list(FORMATS) == ["zeta-2", "zeta-2.1", "sweep-a", "sweep-b"]
+    assert format_named("sweep-b") is FORMATS["sweep-b"]
     with pytest.raises(BadInput, match="mercury"):
         format_named("mercury")
+
+
+@pytest.mark.parametrize(
+    ("model", "name"),
+    [
+        ("zed-industries/zeta-2", "zeta-2"),
+        ("/models/Zeta-2.1-Q8_0.gguf", "zeta-2.1"),
+        ("sweepai/sweep-next-edit-1.5B", "sweep-a"),
+    ],
+)
+def test_a_models_format_is_known_by_its_name(model: str, name: str) -> None:
+    assert format_of_model(model).name == name
+    with pytest.raises(BadInput, match=r"qwen2\.5"):
+        format_of_model("qwen2.5")
