@@ -7,12 +7,13 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
-PROTOCOL_VERSION = 8
+PROTOCOL_VERSION = 9
 MAX_ALTERNATIVES = 16  # more are of no use, and each takes model time
 MAX_STOP_TEXTS = 64
 MAX_STOP_CHARS = 256
 MAX_TOP_LOGPROBS = 20
 MAX_SNIPPETS = 1024
+MAX_COPIED_CHARS = 65_536
 MAX_SESSION_CHARS = 16_384  # of a document's URI, with the client's name
 
 SessionName = Annotated[str, Meta(max_length=MAX_SESSION_CHARS)]
@@ -51,6 +52,7 @@ class Prompt(Value, frozen=True):
     context: Annotated[tuple[Snippet, ...], Meta(max_length=MAX_SNIPPETS)] = ()
     order: Literal["psm", "spm"] = "psm"
     token_ids: tuple[int, ...] = ()  # if not empty, the whole prompt, computed as it is; the texts are then empty
+    marked: tuple[str, ...] = ()  # the same as texts and marker tokens in turn, a text first
 
 
 class StopRule(Value, frozen=True):
@@ -91,7 +93,9 @@ class CompletionRequest(Value, frozen=True):
     and suffix; an engine behind a server cannot, and its most probable text comes first. The text ends before the first
     of the `stop_texts`. Decoding is greedy without `sampling`. With `top_logprobs` the completion has `tokens`, each
     with so many of the most probable ones. After `max_decode_ms` a text ends that has a newline already; 0 means never.
-    A text whose probability, the product of its tokens', has fallen below `min_probability` ends there.
+    A text whose probability, the product of its tokens', has fallen below `min_probability` ends there. `copies` is a
+    text that the completion probably repeats with few changes, as a next edit does with what it rewrites: the engine
+    drafts from it.
     """
 
     session: SessionName
@@ -106,6 +110,7 @@ class CompletionRequest(Value, frozen=True):
     max_decode_ms: int = 0
     min_probability: float = 0.0
     best_of: int = 1
+    copies: str = ""
 
 
 class Usage(Value, frozen=True):

@@ -56,7 +56,7 @@ ROOMS: dict[str, list[set[str]]] = {
     ],
     "lsp_server": [
         {"lsp_server.documents", "lsp_server.core_client"},
-        {"lsp_server.exclusion", "lsp_server.filters"},
+        {"lsp_server.exclusion", "lsp_server.filters", "lsp_server.next_edit"},
         {"lsp_server.context"},
         {"lsp_server.prompts"},
         {"lsp_server.suggesting"},
@@ -82,7 +82,7 @@ FORBIDDEN = {
     "kv_store": {"pygls", "lsprotocol", "transformers", "tokenizers"},
 }
 # These rooms decide from text and numbers alone: no model, no protocol library, no input or output.
-PURE_ROOMS = ["lsp_server/documents", "lsp_server/filters"]
+PURE_ROOMS = ["lsp_server/documents", "lsp_server/filters", "lsp_server/next_edit"]
 PURE_MODULES = [
     *sorted(str(path.relative_to(REPOSITORY)) for room in PURE_ROOMS for path in (REPOSITORY / room).glob("*.py")),
     "lsp_server/prompts/anchors.py",

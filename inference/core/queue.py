@@ -188,14 +188,14 @@ class RequestQueue:
 def _layout(request: Request) -> int:
     """A digest of the user and the prompt's parts that stay while the user types on."""
     prompt = request.spec.prompt
-    return hash((request.turn, prompt.context, prompt.prefix, prompt.suffix, prompt.token_ids))
+    return hash((request.turn, prompt.context, prompt.prefix, prompt.suffix, prompt.token_ids, prompt.marked))
 
 
 def _chars(request: Request) -> int:
     """Length of the prompt and of the stop texts."""
     prompt = request.spec.prompt
     of_files = (text for chunk in prompt.context for text in (chunk.path, chunk.text))
-    texts = (prompt.prefix, prompt.suffix, prompt.increment, *of_files, *request.spec.stop_texts)
+    texts = (prompt.prefix, prompt.suffix, prompt.increment, *prompt.marked, *of_files, *request.spec.stop_texts)
     return sum(map(len, texts)) + CHARS_PER_ID * len(prompt.token_ids)
 
 

@@ -1,5 +1,5 @@
-"""Drafts: tokens proposed from the session's last suggestion or from repeated text, which the model verifies in one
-forward.
+"""Drafts: tokens proposed from the session's last suggestion, a text to copy or repeated text, which the model verifies
+in one forward.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from itertools import takewhile
 
 from inference.backends.model import Choice
-from inference.text.token_ids import TokenIds, packed, place_of_last
+from inference.text.token_ids import TokenIds, packed, place_of, place_of_last
 from inference.text.tokenization import LRUCache
 from kv_store.interface import document_of
 
@@ -50,11 +50,69 @@ class Odds:
         self._wrong = self._wrong * self.FADING + (right < drafted)
 
 
+GUESSED = 8
+"""Tokens that are drafted where a copy may go on, until two of them were right."""
+
+_NEAR = 64  # tokens behind a difference within which a single token shows where the copy goes on
+
+
+@dataclass(slots=True)
+class Copy:
+    """Follows a text that is copied with changes: what the copy goes on with, if it does as it did.
+
+    It begins at the first token. Behind a difference the place is found again: where the last tokens stand, the longest
+    run first; at a line's end, else, at the next line, or at the same one if it differed from its first token on; else
+    one token further, as if one had been replaced.
+    """
+
+    _ids: TokenIds
+    _ends_line: Callable[[int], bool]
+    _at: int = 0
+    _difference: int = 0  # the place of the first token that was not copied
+    _right: int = SHORTEST_RUN  # tokens in a row that were copied
+    _written: TokenIds = field(default_factory=packed)  # the last ones
+
+    @property
+    def is_sure(self) -> bool:
+        """Whether enough of the last tokens were copied."""
+        return self._right >= SHORTEST_RUN
+
+    def next(self, most: int) -> TokenIds:
+        """At most so many tokens that come next in the copied text."""
+        return self._ids[self._at : self._at + most]
+
+    def take(self, token_ids: TokenIds) -> None:
+        """Follow the tokens that were written."""
+        for token_id in token_ids:
+            self._written = (self._written + packed([token_id]))[-LONGEST_RUN:]
+            if self._ids[self._at : self._at + 1] == packed([token_id]):
+                self._at += 1
+                self._right += 1
+                continue
+            if self.is_sure:
+                self._difference = self._at
+            self._right = 0
+            self._at = self._place(token_id)
+
+    def _place(self, last: int) -> int:
+        for length in range(len(self._written), int(self._ends_line(last)), -1):
+            end = len(self._ids) if length > 1 else self._difference + _NEAR
+            place = place_of(self._written[-length:], self._ids[:end], self._difference)
+            if place >= 0:
+                return place + length
+        if self._ends_line(last) and not self._begins_line(self._difference):
+            return next(filter(self._begins_line, range(self._difference, len(self._ids))), len(self._ids))
+        return self._difference + (not self._ends_line(last))
+
+    def _begins_line(self, place: int) -> bool:
+        return place == 0 or self._ends_line(self._ids[place - 1])
+
+
 @dataclass(slots=True)
 class Drafter:
-    """Drafts for one text: first from the session's last suggestion, then from an earlier place in the text.
+    """Drafts for one text: from the session's last suggestion, a text to copy, or an earlier place in the text.
 
-    The second kind is prompt lookup: the tokens that followed an earlier occurrence of the last tokens.
+    The last kind is prompt lookup: the tokens that followed an earlier occurrence of the last tokens.
     """
 
     _ids: TokenIds  # before the text; the drafter takes ownership of them
@@ -63,6 +121,8 @@ class Drafter:
     _ends: Callable[[int], bool]  # whether a token ends the text: a draft stops before it
     _of_rest: Odds
     _of_repetition: Odds
+    _copy: Copy | None = None
+    _of_copy: Odds = field(default_factory=lambda: Odds(0.9))
     _drafted: tuple[Odds, int] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -72,6 +132,8 @@ class Drafter:
         """A draft of at most `room` tokens after the generated `text`."""
         if self._rest.startswith(text) and len(self._rest) > len(text):
             odds, guessed = self._of_rest, self._encode(self._rest[len(text) :])
+        elif self._copy is not None and (copied := self._copy.next(MOST_DRAFTED)):
+            odds, guessed = (self._of_copy, copied) if self._copy.is_sure else (Odds(0.9), copied[:GUESSED])
         else:
             odds, guessed = self._of_repetition, self._after_the_last_run()
         most = max(0, min(room, odds.worthwhile))
@@ -84,6 +146,8 @@ class Drafter:
         odds, drafted = self._drafted
         odds.note(drafted, right)
         self._ids.extend(token_ids)
+        if self._copy is not None:
+            self._copy.take(token_ids)
 
     def _after_the_last_run(self) -> TokenIds:
         """The tokens after an earlier occurrence of the last tokens; prefers the longer run, then the later place."""
@@ -136,6 +200,7 @@ class DraftHistory:
     suggested: LastCompletion = LastCompletion()
     odds_of_rest: Odds = field(default_factory=lambda: Odds(0.9))
     odds_of_repetition: Odds = field(default_factory=lambda: Odds(0.5))
+    odds_of_copy: Odds = field(default_factory=lambda: Odds(0.9))
 
     def remember(self, before: str, text: str, token_ids: TokenIds) -> None:
         """Remember the suggestion after `before`; an earlier one there stays if it begins with this one."""

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from protocol.errors import BadInput, Busy, Cancelled
 from protocol.messages import (
     MAX_ALTERNATIVES,
+    MAX_COPIED_CHARS,
     MAX_STOP_CHARS,
     MAX_STOP_TEXTS,
     MAX_TOP_LOGPROBS,
@@ -159,6 +160,8 @@ def validate(spec: CompletionRequest) -> None:
         raise BadInput(f"max_decode_ms must be 0 or more, not {spec.max_decode_ms}")
     if not 0 <= spec.min_probability <= 1:
         raise BadInput(f"min_probability must be between 0 and 1, not {spec.min_probability}")
+    if len(spec.copies) > MAX_COPIED_CHARS:
+        raise BadInput(f"copies must have at most {MAX_COPIED_CHARS} characters, not {len(spec.copies)}")
     if len(spec.stop_texts) > MAX_STOP_TEXTS:
         raise BadInput(f"stop_texts must hold at most {MAX_STOP_TEXTS} texts, not {len(spec.stop_texts)}")
     wrong = next((stop for stop in spec.stop_texts if not 0 < len(stop) <= MAX_STOP_CHARS), None)

@@ -12,7 +12,7 @@ from itertools import accumulate
 from typing import TypeVar
 
 from inference.backends.model import SHORT_TOKENS, Choice, Chunk, Draw
-from inference.engine.drafts import Drafter, DraftHistory, agreeing
+from inference.engine.drafts import Copy, Drafter, DraftHistory, agreeing
 from inference.engine.request import Request
 from inference.engine.slots import Slot
 from inference.text.healing import Healer, TypedBytes
@@ -117,10 +117,11 @@ class Writer:
         return self.request.spec.best_of > 1 and bool(self.request.spec.prompt.suffix)
 
     def drafter(self, history: DraftHistory, rest: str) -> Drafter:
-        """Drafts a text that is expected to be `rest`, or to repeat what came before."""
+        """Drafts a text that is expected to be `rest`, to be a copy with changes, or to repeat what came before."""
         seen = history.suggested.token_ids + self.prompt.token_ids
-        odds = history.odds_of_rest, history.odds_of_repetition
-        return Drafter(seen, rest, self.tokenizer.encode, self._ends, *odds)
+        copies, odds = self.request.spec.copies, (history.odds_of_rest, history.odds_of_repetition)
+        copy = Copy(self.tokenizer.encode(copies), self._ends_line) if copies else None
+        return Drafter(seen, rest, self.tokenizer.encode, self._ends, *odds, copy, history.odds_of_copy)
 
     def text(self, drafter: Drafter | None = None, top: int = 0, *, is_first: bool = False) -> Text:
         """A text without tokens so far."""
@@ -219,6 +220,9 @@ class Writer:
             return 0
         token_ids = self.prompt.token_ids
         return self.resident.prepare(token_ids[:-1] if spec.max_tokens else token_ids, spec.session)
+
+    def _ends_line(self, token_id: int) -> bool:
+        return b"\n" in (self.tokenizer.bytes_of(token_id) or b"")
 
     def _ends(self, token_id: int) -> bool:
         """Whether the text ends with this token, or within it."""

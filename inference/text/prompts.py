@@ -65,10 +65,13 @@ def tokenize_prompt(
     If it does not fit, whole snippets are dropped first, from the last one on, so that the most stable ones keep their
     place; then the end of the suffix and the beginning of the prefix, in steps of an eighth of the context. A sixteenth
     of the context always stays free, so that requests that differ only in `max_tokens` get the same layout. Raises
-    BadInput if the increment and `max_tokens` alone do not fit. A prompt of token ids is taken as it is.
+    BadInput if the increment and `max_tokens` alone do not fit. A prompt of token ids or with marker
+    tokens is taken as it is.
     """
     if prompt.token_ids:
         return _given(prompt.token_ids, tokenizer.vocabulary_size, context_tokens - max_tokens)
+    if prompt.marked:
+        return _marked(prompt.marked, tokenizer, context_tokens, max_tokens)
     prompt = _cut(prompt, context_tokens * MAX_CHARS_PER_TOKEN)
     increment = healer.heal(prompt.increment) if healer else HealedIncrement(tokenizer.encode(prompt.increment), b"")
     fragments = _Fragments(
@@ -93,12 +96,27 @@ def _given(token_ids: tuple[int, ...], vocabulary_size: int, room: int) -> Token
     """The prompt that a client has tokenized itself; BadInput if it has unknown tokens or more than `room`."""
     if len(token_ids) > room:
         raise BadInput(
-            f"a prompt of {len(token_ids)} token ids does not fit: beside the new tokens there is room for {room}"
+            f"a prompt of {len(token_ids)} tokens does not fit: beside the new tokens there is room for {room}"
         )
     unknown = next((token_id for token_id in token_ids if not 0 <= token_id < vocabulary_size), None)
     if unknown is not None:
         raise BadInput(f"token {unknown} is not in the vocabulary of {vocabulary_size} tokens")
     return TokenizedPrompt(packed(token_ids), 0, len(token_ids), 0, 0)
+
+
+def _marked(parts: tuple[str, ...], tokenizer: TextTokenizer, context_tokens: int, max_tokens: int) -> TokenizedPrompt:
+    """The prompt of texts and marker tokens in turn; BadInput if it is too long, or the tokenizer lacks a marker."""
+    if sum(map(len, parts)) > context_tokens * MAX_CHARS_PER_TOKEN:
+        raise BadInput(f"a prompt of {sum(map(len, parts))} characters does not fit into a context of {context_tokens}")
+    token_ids = packed()
+    for place, part in enumerate(parts):
+        if place % 2 == 0:
+            token_ids.extend(tokenizer.encode(part))
+        elif (marker := tokenizer.marker_id(part)) is not None:
+            token_ids.append(marker)
+        else:
+            raise BadInput(f"the model's tokenizer has no token {part!r}, which the prompt needs")
+    return _given(tuple(token_ids), tokenizer.vocabulary_size, context_tokens - max_tokens)
 
 
 def _cut(prompt: Prompt, limit: int) -> Prompt:

@@ -64,7 +64,7 @@ class TextStream:
         return True
 
 
-__all__ = ["BYTES_PER_ID", "TokenIds", "common_prefix_length", "packed", "place_of_last"]
+__all__ = ["BYTES_PER_ID", "TokenIds", "common_prefix_length", "packed", "place_of", "place_of_last"]
 
 TokenIds: TypeAlias = "array[int]"
 """32 bits per id. Returned arrays are often cached: only the function that created one may change it."""
@@ -75,6 +75,15 @@ BYTES_PER_ID = 4
 def packed(ids: Iterable[int] = ()) -> TokenIds:
     """A new array of these ids."""
     return array("i", ids)
+
+
+def place_of(run: TokenIds, ids: TokenIds, start: int = 0) -> int:
+    """Index of the first occurrence of `run` in `ids` from `start` on; -1 if there is none."""
+    wanted, haystack = run.tobytes(), ids.tobytes()
+    place = haystack.find(wanted, start * BYTES_PER_ID)
+    while place >= 0 and place % BYTES_PER_ID:  # not aligned to a token
+        place = haystack.find(wanted, place + 1)
+    return place // BYTES_PER_ID
 
 
 def place_of_last(run: TokenIds, ids: TokenIds) -> int:

@@ -212,6 +212,7 @@ class TextTokenizer:
         self._tokenizer = _text_tokenizer(definition, where)
         self.vocabulary_size = 1 + max(chain(definition["model"]["vocab"].values(), added.values()))
         self._not_text = frozenset(id_ for token, id_ in added.items() if not token.replace(SPACE_MARK, " ").isspace())
+        self._marker_ids = {token: id_ for token, id_ in added.items() if id_ in self._not_text}
         self._bytes_of_id: dict[int, bytes | None] = {}
         # White space that is matched before the pre-tokenizer is out of the sight of what looks at its pieces.
         self._hides_pieces = self.is_byte_level and any(token.isspace() for token in added)
@@ -269,6 +270,10 @@ class TextTokenizer:
             bytes_of = bytes_of_token if self.is_byte_level else bytes_of_piece
             self._bytes_of_id[token_id] = None if token is None else bytes_of(token)
         return self._bytes_of_id[token_id]
+
+    def marker_id(self, name: str) -> int | None:
+        """The token with this name that is no text; None if there is none."""
+        return self._marker_ids.get(name)
 
     def is_text(self, token_id: int) -> bool:
         """Whether the token stands for text, rather than being a marker or an unused row of the vocabulary."""

@@ -127,6 +127,19 @@ def test_what_a_cancelled_request_had_is_guessed_next(tiny_tokenizer: TextTokeni
     assert model.forwards[0] > 4
 
 
+def test_a_text_that_is_copied_with_a_change_needs_few_forwards(tiny_tokenizer: TextTokenizer) -> None:
+    old = "".join(f"value_{number} = compute({number * 7919})\n" for number in range(12))
+    new = old.replace("value_6", "total")
+    forwards = []
+    for copies in (old, ""):
+        engine, _ = parrot(tiny_tokenizer, "", new)
+        completion = engine.complete(structs.replace(ask("", 400), copies=copies))
+        assert completion.text == new.rstrip("\n") or completion.text == new
+        forwards.append(completion.usage.forwards)
+    assert forwards[0] * 5 < len(tiny_tokenizer.encode(new))
+    assert forwards[0] * 2 < forwards[1]
+
+
 def test_forgotten_sessions_and_cold_requests_guess_from_no_suggestion(tiny_tokenizer: TextTokenizer) -> None:
     engine, _ = parrot(tiny_tokenizer, "c = 1; ", LINE)
     first = engine.complete(ask("c = 1; "))

@@ -62,6 +62,18 @@ class EvalArguments:
             "cases, in PATHS. Needs no model.",
         ),
     ] = False
+    next_edit: Annotated[
+        Path | None,
+        typer.Option("--next-edit", help="Folder of scenarios (.txtar): is the edit the ideal one?"),
+    ] = None
+    answers: Annotated[
+        str | None,
+        typer.Option("--answers", help="With --next-edit: score what was recorded of this model, and load none."),
+    ] = None
+    next_edit_format: Annotated[
+        str | None,
+        typer.Option("--next-edit-format", help="zeta-2, zeta-2.1, sweep-a or sweep-b; else by the model's name."),
+    ] = None
     paths: Annotated[
         list[Path] | None, typer.Argument(metavar="[PATHS]...", help="Of --fidelity.", show_default=False)
     ] = None
@@ -128,8 +140,12 @@ def eval_command(settings: Settings, arguments: EvalArguments) -> None:
     runs code that the model has written. --cross-file is an evaluation of its own: it downloads pinned packages with
     pip and npm once, and takes --limit (per language), --seed, --max-new-tokens, --best-of, --healing and --json. So is
     --fidelity, which plays the author's text as the model's, and takes --limit (per language and kind of place), --seed
-    and --json.
+    and --json. --next-edit scores edits anywhere in a document, as answered and through the gate; it takes --answers,
+    --next-edit-format and --json.
     """
+    if arguments.next_edit is not None:
+        _evaluate_next_edit(settings, arguments.next_edit, arguments)
+        return
     if arguments.fidelity:
         _evaluate_fidelity(settings, arguments)
         return
@@ -239,6 +255,34 @@ def _evaluate_fidelity(settings: Settings, arguments: EvalArguments) -> None:
             found.append((place, said))
             progress.advance(bar)
     arguments.console.print(table(count(found)))
+
+
+def _evaluate_next_edit(settings: Settings, folder: Path, arguments: EvalArguments) -> None:
+    """A table of the figures before and behind the gate, why nothing was shown, and each outcome as JSON."""
+    from lsp_server.next_edit.families import format_named, format_of_model
+    from midfill_lab.evaluation.next_edit import evaluate, reasons, replies_of, replies_recorded, row_object, table
+    from midfill_lab.evaluation.runner import Asking, core_by_address, engine_in_process
+    from midfill_lab.evaluation.scenarios import read_scenarios
+
+    scenarios, notes, wanted = read_scenarios(folder), Console(stderr=True), arguments.next_edit_format
+    with ExitStack() as stack:
+        if arguments.answers is not None:
+            reply, title = replies_recorded(folder, arguments.answers), f"answers of {arguments.answers}"
+        else:
+            asking = Asking(arguments.max_new_tokens)
+            model = core_by_address(settings, asking) if settings.core else engine_in_process(settings, "off", asking)
+            layout = format_named(wanted) if wanted else format_of_model(settings.model)
+            evaluated = stack.enter_context(_loaded(model, notes))
+            reply, title = replies_of(evaluated.answer, layout), f"{evaluated.title}, {layout.name}"
+        write, progress = (stack.enter_context(each) for each in (_json_lines(arguments.json_file), _bars(notes)))
+        bar = progress.add_task("next-edit", total=sum(len(scenario.cursors) for scenario in scenarios))
+        found = evaluate(scenarios, reply, partial(progress.advance, bar))
+        for stage, outcomes in found.items():
+            for outcome in outcomes:
+                write(row_object(stage, outcome))
+    arguments.console.print(table(found, title))
+    for reason, count in reasons(found["through the gate"]).most_common():
+        arguments.console.print(f"{count:4} silent: {reason}", highlight=False)
 
 
 def _bars(notes: Console) -> Progress:

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from itertools import groupby
 from random import Random
 from statistics import fmean
@@ -118,6 +119,7 @@ class Evaluated:
     token_ends: TokenEnds
     chars_per_token: float
     heals: bool | None
+    answer: Callable[[CompletionRequest], Completion]
 
 
 @contextmanager
@@ -148,6 +150,7 @@ def engine_in_process(settings: Settings, healing: Literal["auto", "on", "off"],
             token_ends_of(engine.tokenizer),
             engine.info.chars_per_token,
             heals,
+            engine.complete,
         )
     finally:
         engine.close()
@@ -176,7 +179,8 @@ def core_by_address(settings: Settings, asking: Asking) -> Iterator[Evaluated]:
         try:
             ask(Prompt("a = 1\n", "\n"), StopRule(), Asking(0))  # loads the model; the core then says what it is
             title = f"{status.model} on {status.device}, by the core at {settings.core}"
-            yield Evaluated(status.model, title, ask, _no_token_ends, status.chars_per_token, None)
+            answer = partial(portal.call, client.complete)
+            yield Evaluated(status.model, title, ask, _no_token_ends, status.chars_per_token, None, answer)
         finally:
             portal.call(client.close)
 

@@ -46,6 +46,7 @@ def test_ahead_work_wants_nothing_and_the_next_key_finds_it_done(tools: Tools) -
         ({"top_logprobs": 21}, "not 21"),
         ({"min_probability": 1.5}, "not 1.5"),
         ({"max_decode_ms": -1}, "max_decode_ms must be 0 or more, not -1"),
+        ({"copies": "x" * 65_537}, "copies must have at most 65536 characters, not 65537"),
         ({"sampling": Sampling(0.0)}, "temperature must be above 0 to sample, not 0.0"),
         ({"sampling": Sampling(1.0, top_p=1.5)}, "not 1.5"),
         ({"sampling": Sampling(1.0, top_k=-1)}, "top_k must be 0 or more, not -1"),
@@ -53,7 +54,7 @@ def test_ahead_work_wants_nothing_and_the_next_key_finds_it_done(tools: Tools) -
         ({"sampling": Sampling(1.0), "best_of": 2}, "greedy"),
         ({"prompt": Prompt("", "", token_ids=(5, 100_000))}, "100000"),
         ({"prompt": Prompt("", "", token_ids=(-1,))}, "-1"),
-        ({"prompt": Prompt("", "", token_ids=(5,) * CONTEXT)}, f"{CONTEXT} token ids"),
+        ({"prompt": Prompt("", "", token_ids=(5,) * CONTEXT)}, f"{CONTEXT} tokens"),
     ],
 )
 def test_what_cannot_be_chosen_or_ended_is_refused(tools: Tools, fields: dict[str, Any], message: str) -> None:

@@ -13,6 +13,7 @@ from inference.engine.drafts import (
     MAX_SESSIONS,
     MOST_DRAFTED,
     SHORTEST_RUN,
+    Copy,
     Drafter,
     DraftHistories,
     DraftHistory,
@@ -191,3 +192,70 @@ def test_the_odds_stay_odds(notes: list[tuple[int, int]]) -> None:
 def test_guesses_are_right_up_to_the_first_wrong_one(draft: tuple[int, ...], right: int) -> None:
     choices = [Choice(token_id, 0.0) for token_id in (1, 2, 3)]
     assert agreeing(draft, choices) == right
+
+
+def copy_of(text: str) -> Copy:
+    return Copy(encode(text), lambda token_id: token_id == NEWLINE)
+
+
+def after(copy: Copy, written: str, most: int = ROOM) -> str:
+    """What the copy goes on with, behind what was written."""
+    copy.take(encode(written))
+    return said(copy.next(most))
+
+
+OLD = "first = one(1)\nsecond = two(2)\nthird = three(3)\n"
+
+
+def test_a_copy_begins_at_the_first_token() -> None:
+    assert after(copy_of(OLD), "", 5) == "first"
+    assert after(copy_of(OLD), "first = ", 3) == "one"
+
+
+@pytest.mark.parametrize(
+    ("written", "goes_on"),
+    [
+        ("first = X", "ne(1)"),  # as if a token were replaced
+        ("first = one(1, 9)\n", "second"),  # the line differed: at its end, the next one
+        ("first = one(1)\nnew\n", "second"),  # a line was inserted
+        ("first = one(1)\nthird = ", "three"),  # one was left out
+        ("second = ", "two"),  # the first was
+    ],
+)
+def test_behind_a_difference_the_place_is_found_again(written: str, goes_on: str) -> None:
+    assert after(copy_of(OLD), written, len(goes_on)) == goes_on
+
+
+def test_a_copy_is_unsure_until_two_tokens_were_right() -> None:
+    copy = copy_of(OLD)
+    for written, sure in (("first = ", True), ("X", False), ("n", False), ("e", True)):
+        copy.take(encode(written))
+        assert copy.is_sure == sure
+
+
+@given(old=st.text("ab\n", max_size=40), written=st.text("abc\n", max_size=40))
+def test_whatever_is_written_a_copy_stays_in_its_text(old: str, written: str) -> None:
+    assert after(copy_of(old), written) in old
+    assert after(copy_of(old), old) == ""
+
+
+def test_a_copy_comes_before_what_was_said_earlier_and_behind_the_last_suggestion() -> None:
+    seen = "first = wrong\nfirst"
+    guess = Drafter(encode(seen), "", encode, lambda _: False, Odds(0.9), Odds(0.9), copy_of(OLD))
+    assert said(guess.draft("", ROOM)) == OLD[:MOST_DRAFTED]
+    guess.verified(encode("first = X"), right=8)
+    assert said(guess.draft("first = X", ROOM)) == "ne(1)\nse"  # not as many, where it is unsure
+    suggested = Drafter(encode(seen), "said before", encode, lambda _: False, Odds(0.9), Odds(0.9), copy_of(OLD))
+    assert said(suggested.draft("", ROOM)) == "said before"
+
+
+def test_wrong_guesses_of_where_a_copy_goes_on_leave_its_odds() -> None:
+    odds = Odds(0.9)
+    guess = Drafter(packed(), "", encode, lambda _: False, Odds(0.9), Odds(0.9), copy_of(OLD), odds)
+    guess.draft("", ROOM)
+    guess.verified(encode("f#"), right=1)
+    spoiled = odds.probability
+    for _ in range(5):
+        assert guess.draft("", ROOM)
+        guess.verified(encode("#"), right=0)
+    assert odds.probability == spoiled

@@ -233,3 +233,24 @@ def test_a_prompt_that_grows_past_the_limit_stays_hot_or_warm() -> None:
         before = now
     assert crossings > 1
     assert before.prefix_tokens + before.suffix_tokens == len(engine.tokenizer.encode(base.prefix + base.suffix))
+
+
+def test_a_prompt_with_markers_is_taken_as_it_is(real_tokenizer: TextTokenizer) -> None:
+    marker = real_tokenizer.format.prefix
+    parts = ("a = 1\n", marker, f"b = '{marker}'\n", marker, "")
+    laid = tokenize_prompt(Prompt("", "", marked=parts), real_tokenizer, 512, 8)
+    marker_id = real_tokenizer.markers.prefix
+    first, second = real_tokenizer.encode(parts[0]), real_tokenizer.encode(parts[2])
+    assert laid.token_ids == first + packed([marker_id]) + second + packed([marker_id])
+    assert marker_id not in second  # in a text its name is text
+
+
+@pytest.mark.parametrize(
+    ("parts", "named"),
+    [(("", "<|mark|>", ""), r"<\|mark\|>"), (("a b " * 200,), "does not fit"), (("a" * 9_999,), "9999")],
+)
+def test_a_prompt_with_markers_that_cannot_be_laid(
+    real_tokenizer: TextTokenizer, parts: tuple[str, ...], named: str
+) -> None:
+    with pytest.raises(BadInput, match=named):
+        tokenize_prompt(Prompt("", "", marked=parts), real_tokenizer, 128, 8)

@@ -1,0 +1,79 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lsp_server.documents.documents import Document, Edit, Position, Replacement, end_of, trimmed
+from lsp_server.next_edit.offers import rebased
+
+
+def replacement(document: Document, start: tuple[int, int], end: tuple[int, int], text: str) -> Replacement:
+    first, last = Position(*start), Position(*end)
+    return Replacement(Edit(first, last, text), document.slice(first, last))
+
+
+TEXT = "a = old(1)\nb = 2\n"
+OFFER = (0, 4), (0, 7), "fresh"  # old becomes fresh
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "text", "left"),
+    [
+        ((0, 4), (0, 4), "fr", ("old", "esh")),
+        ((0, 4), (0, 7), "", ("", "fresh")),
+        ((0, 4), (0, 7), "fre", ("", "sh")),
+        ((0, 6), (0, 7), "", ("ol", "fresh")),
+        ((0, 7), (0, 7), "sh", ("old", "fre")),
+        ((1, 0), (1, 1), "c", ("old", "fresh")),
+        ((0, 0), (0, 1), "ab", ("old", "fresh")),
+        ((0, 0), (0, 0), "x\n", ("old", "fresh")),
+        ((0, 4), (0, 4), "x", None),
+        ((0, 4), (0, 4), "es", None),  # the offer has it, but not there
+        ((0, 2), (0, 6), "", None),
+        ((0, 4), (0, 7), "fresh", None),  # nothing is left
+    ],
+)
+def test_an_offer_stays_while_its_text_is_typed(
+    start: tuple[int, int], end: tuple[int, int], text: str, left: tuple[str, str] | None
+) -> None:
+    document = Document.from_text("", "", 0, TEXT)
+    offer, typed = replacement(document, *OFFER), replacement(document, start, end, text)
+    wanted = Document.from_text("", "", 0, TEXT)
+    rest = rebased(offer, typed)
+    assert (None if rest is None else (rest.replaced, rest.edit.text)) == left
+    if rest is not None and start >= (0, 4):
+        document.apply(typed.edit)
+        document.apply(rest.edit)
+        wanted.apply(offer.edit)
+        assert document.lines[0] == wanted.lines[0]
+
+
+SHORT = st.text("ab\n", max_size=6)
+
+
+@given(SHORT, SHORT, SHORT, st.data())
+def test_what_is_left_of_an_offer_leads_to_the_same_text(old: str, new: str, insert: str, data: st.DataObject) -> None:
+    document, wanted = (Document.from_text("", "", 0, f"x{old}y") for _ in range(2))
+    offer = trimmed(Replacement(Edit(Position(0, 1), end_of(Position(0, 1), old), new), old))
+    first = data.draw(st.integers(0, len(offer.replaced)))
+    last = data.draw(st.integers(first, len(offer.replaced)))
+    start, end = (end_of(offer.edit.start, offer.replaced[:place]) for place in (first, last))
+    typed = Replacement(Edit(start, end, insert), offer.replaced[first:last])
+    rest = rebased(offer, typed)
+    if rest is not None:
+        document.apply(typed.edit)
+        assert document.slice(rest.edit.start, rest.edit.end) == rest.replaced
+        document.apply(rest.edit)
+        wanted.apply(offer.edit)
+        assert document.text == wanted.text
+
+
+@given(SHORT.filter(bool))
+def test_an_insertion_can_be_typed_character_by_character(text: str) -> None:
+    offer: Replacement | None = Replacement(Edit(Position(0, 0), Position(0, 0), text), "")
+    for place, character in enumerate(text):
+        assert offer is not None
+        assert offer.edit.text == text[place:]
+        offer = rebased(offer, Replacement(Edit(offer.edit.start, offer.edit.start, character), ""))
+    assert offer is None
