@@ -268,8 +268,9 @@ def _run(
         if journal is not None and cache is not None:
             try:
                 journal.add(document_of(session))
-            finally:
-                purge_saved(cache, session)
+            except OSError as error:
+                log.warning("the user's other cores cannot be told to forget a document: %s", error)
+            purge_saved(cache, session)
 
     clear_saved = None if cache is None else partial(remove_other_models, cache)
     is_local = options.engine.engine == LOCAL_ENGINE

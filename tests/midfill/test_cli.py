@@ -44,7 +44,7 @@ def test_a_core_is_told_what_its_options_say(served: list[Any]) -> None:
     (found,) = served
     assert (found.host, found.port, found.allowed_origins) == ("0.0.0.0", 80, ("http://a",))
     assert (found.unload_after_s, found.exit_after_s) == (None, 1800)
-    assert (found.engine.store_bytes, found.engine.cache_folder) == (7 * 2**20, None)
+    assert (found.engine.store_bytes, found.engine.cache_bytes) == (7 * 2**20, 0)
     assert (found.engine.weights, found.engine.threads, found.engine.slots) == ("int8", 3, 16)
 
 

@@ -99,8 +99,8 @@ SHAPE = KVShape(num_layers=1, num_kv_heads=1, head_dim=4, dtype=torch.float32)
 IDS = range(40)
 
 
-def opened(root: Path) -> PagedStore:
-    store, prepare = open_store(TierBudgets(2**20, 2**20, root, 2**20), SHAPE, torch.device("cpu"), "model")
+def opened(root: Path, disk_bytes: int = 2**20) -> PagedStore:
+    store, prepare = open_store(TierBudgets(2**20, 2**20, root, disk_bytes), SHAPE, torch.device("cpu"), "model")
     assert not prepare()  # a CPU has no idle work
     return store
 
@@ -146,6 +146,11 @@ def test_a_failure_after_the_folder_was_opened_gives_it_back(
         assert names(opened(tmp_path)) == ["device"]
     assert "Input/output error" in caplog.text
     assert names(opened(tmp_path)) == ["device", "disk"]
+
+
+def test_without_a_budget_nothing_is_kept_on_disk(tmp_path: Path) -> None:
+    assert names(opened(tmp_path, 0)) == ["device"]
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_second_process_goes_on_without_a_disk_tier(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
