@@ -135,7 +135,7 @@ def restore(folder: PageFolder, tree: PageTree, residency: Residency) -> None:
     for page in reversed(kept):
         residency.adopt(page, files[page], residency.last)
     for page in kept:
-        if page.owners != owners.get(files[page].number):
+        if page.owners != owners.get(files[page].number, {}):
             residency.note(page)  # it has those of a page that is gone
     residency.go_on_after(max((page.used for page in kept), default=0))
     numbers = {files[page].number for page in kept}

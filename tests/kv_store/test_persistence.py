@@ -558,6 +558,7 @@ def test_a_key_in_one_of_many_files_that_begin_alike_writes_few_rows(kv, make_st
 
 def test_the_first_save_after_a_restart_has_nothing_to_write(saved: None, kv, make_store) -> None:
     store = make_store(disk=200)
+    assert store._folder.index._database.total_changes == 0, "nor has the restart"
     assert written_rows(store, None) == 0
     loadable(kv, store, IDS)
     assert written_rows(store, None) == 2, "what was used: its last page, with the owner"
