@@ -170,7 +170,7 @@ class PageTree:
             self.tails[session] = long
         long.pins, short.pins = short.pins, 0
 
-    def own(self, session: str, path: Sequence[Page], length: int) -> None:
+    def record_last_prefix(self, session: str, path: Sequence[Page], length: int) -> None:
         """Record that the session's last prefix is these pages, the last of them up to position `length`."""
         if path:
             self.claim(path[-1], document_of(session), min(path[-1].stop, length) - path[-1].start)

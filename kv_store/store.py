@@ -198,7 +198,7 @@ class PagedStore:
             self._grow(root, path, matched, ids, workspace, locked)
         finally:  # pages copied before an error are valid and stay
             path = [page for page in path if page.copies]
-            self._tree.own(session, path, len(ids))
+            self._tree.record_last_prefix(session, path, len(ids))
             self._tree.forget_old_tails(self._pinned)
             self._residency.use(path)  # a pinned page is never let go of, and counts as used now, too
             if session in self._pinned:

@@ -126,7 +126,7 @@ class Tier:
         self.evictable_bytes -= size
         self.held[page] = size
 
-    def let_go(self, page: Page) -> None:
+    def release(self, page: Page) -> None:
         """Return a page to the order, as the most recently used."""
         size = self.held.pop(page)
         self.evictable[page] = size
@@ -197,7 +197,7 @@ class Residency:
         self.use(unheld)
         for page in reversed(unheld):
             for level in page.copies:
-                self.tiers[level].let_go(page)
+                self.tiers[level].release(page)
 
     def use(self, pages: Sequence[Page]) -> None:
         """Count pages of a path, parents first, as the most recently used, the first one last.

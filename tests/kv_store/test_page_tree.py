@@ -64,7 +64,7 @@ def test_a_short_page_matches_whole_though_more_is_asked() -> None:
 def test_a_removed_tail_is_no_sessions_tail_any_more() -> None:
     tree = PageTree()
     first, last = grow(tree, FULL, (16,))
-    tree.own("a", [first, last], 17)
+    tree.record_last_prefix("a", [first, last], 17)
     tree.remove(last)
     assert tree.last_path("a") == [first]
     tree.remove(first)
@@ -75,8 +75,8 @@ def test_a_removed_tail_is_no_sessions_tail_any_more() -> None:
 def test_what_other_documents_used_in_full_survives() -> None:
     tree = PageTree()
     first, last = grow(tree, FULL, (16, 17, 18))
-    tree.own("a", [first, last], 19)
-    tree.own("b", [first, last], 17)
+    tree.record_last_prefix("a", [first, last], 19)
+    tree.record_last_prefix("b", [first, last], 17)
     assert dropped(tree, "a") == [last], "b used one token of it, the others are a's alone"
     assert dropped(tree, "b") == [first], "b used all of what came before"
     assert not tree.documents()
@@ -85,7 +85,7 @@ def test_what_other_documents_used_in_full_survives() -> None:
 def test_a_sibling_takes_over_uses_and_pins() -> None:
     tree = PageTree()
     (short,) = grow(tree, (1, 2))
-    tree.own("a", [short], 2)
+    tree.record_last_prefix("a", [short], 2)
     short.pins = 1
     (long,) = grow(tree, (1, 2, 3))
     tree.supersede(short, long)
@@ -122,7 +122,7 @@ def test_what_a_page_remembers_does_not_grow_with_every_client_of_its_document()
     tree = PageTree()
     path = grow(tree, FULL)
     for run in range(10 * REMEMBERED_TAILS):
-        tree.own(f"run {run}/file.py", path, 16)
+        tree.record_last_prefix(f"run {run}/file.py", path, 16)
         tree.forget_old_tails({"run 0/file.py"})
     assert path[0].owners == {"file.py": 16}
     assert len(tree.tails) <= REMEMBERED_TAILS + 1
@@ -133,9 +133,9 @@ def test_what_a_page_remembers_does_not_grow_with_every_client_of_its_document()
 def test_a_page_names_few_of_many_documents_and_goes_when_none_of_those_is_left(count: int) -> None:
     tree = PageTree()
     first, last = grow(tree, FULL, FULL)
-    tree.own("run/whole.py", [first, last], 32)
+    tree.record_last_prefix("run/whole.py", [first, last], 32)
     for number in range(5000):
-        tree.own(f"run/{number}.py", [first, last], 16 + count)
+        tree.record_last_prefix(f"run/{number}.py", [first, last], 16 + count)
     assert not first.owners, "what its last page names used it, too"
     assert len(last.owners) == REMEMBERED_OWNERS
     assert "4999.py" in last.owners

@@ -41,7 +41,7 @@ SABOTAGE = {
         "would leave the device tier before",
     ),
     "held for nothing": ("tier.hold(next(iter(tier.evictable)))", "is not held, but"),
-    "evictable though held": ("tier.let_go(first)", "is held, but"),
+    "evictable though held": ("tier.release(first)", "is held, but"),
     "orphaned file": ('(store._folder.folder / "000000ff.safetensors").write_bytes(b"")', "files of no page"),
 }
 """By name: the statement, and how it is noticed."""
