@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from statistics import fmean
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import typer
 from rich.console import Console
@@ -180,13 +180,9 @@ def drafts(scenarios: Annotated[Path, typer.Argument(exists=True, file_okay=Fals
         table.add_column(column, justify="left" if column == "model" else "right")
     for model in MODELS:
         counts = (Forwards(), Forwards())
-        for answer, prompt, copied in _recorded(scenarios, model):
-            for count, copy in zip(
-                counts, (None, Copy(reader.encode(copied), partial(_ends_line, reader))), strict=True
-            ):
-                seen = reader.encode(prompt)[:]
-                odds = Odds(0.9), Odds(0.5)
-                count.write(Drafter(seen, "", reader.encode, lambda _: False, *odds, copy), reader.encode(answer))
+        for answer in recorded_answers(scenarios, model):
+            for count, copies in zip(counts, (False, True), strict=True):
+                rewritten(answer, reader, copies=copies, count=count)
         cells = [str(counts[0].answers), str(counts[0].tokens)]
         for count in counts:
             cells += [f"{count.tokens / count.forwards:.2f}", f"{count.drafted / count.forwards:.1f}"]
@@ -194,16 +190,29 @@ def drafts(scenarios: Annotated[Path, typer.Argument(exists=True, file_okay=Fals
     Console().print(table)
 
 
-def _recorded(folder: Path, model: str) -> Iterator[tuple[str, str, str]]:
-    """Each recorded answer, its prompt, and the region as it was, in the form of an answer."""
+class Written(NamedTuple):
+    """A recorded answer, its prompt, and the answer that would change nothing."""
+
+    text: str
+    prompt: str
+    unchanged: str
+
+
+def recorded_answers(folder: Path, model: str) -> Iterator[Written]:
+    """The answers to prompts of the scenarios' documents; later ones are of documents that an answer changed."""
     recorder = recorder_of(model)
     for scenario in read_scenarios(folder):
         for recorded in read_answers(folder, scenario, model):
-            cursor = recorded.cursor(scenario)
-            if cursor is None:
-                continue  # a later request, of a document that the first answer changed
-            prompt = recorder.lay(scenario, recorder.place(scenario, cursor))
-            yield recorded.text, recorded.prompt, prompt.draft
+            if (cursor := recorded.cursor(scenario)) is not None:
+                prompt = recorder.lay(scenario, recorder.place(scenario, cursor))
+                yield Written(recorded.text, recorded.prompt, prompt.draft)
+
+
+def rewritten(answer: Written, reader: TextTokenizer, *, copies: bool, count: Forwards) -> None:
+    """Count what it takes to write the answer again."""
+    copy = Copy(reader.encode(answer.unchanged), partial(_ends_line, reader)) if copies else None
+    seen, odds = packed(reader.encode(answer.prompt)), (Odds(0.9), Odds(0.5))
+    count.write(Drafter(seen, "", reader.encode, lambda _: False, *odds, copy), reader.encode(answer.text))
 
 
 def _ends_line(reader: TextTokenizer, token_id: int) -> bool:

@@ -218,7 +218,7 @@ def hunks(replacement: Replacement) -> list[Edit]:
         return [edit]
     found: list[Edit] = []
     left = _MOST_CHARACTERS
-    for first, last, new_first, new_last in _changes(lines, new_lines):
+    for first, last, new_first, new_last in changed_ranges(lines, new_lines):
         block, text = "".join(lines[first:last]), "".join(new_lines[new_first:new_last])
         start = Position(edit.start.line + first, 0 if first else edit.start.column)
         left -= len(block) + len(text)
@@ -226,14 +226,14 @@ def hunks(replacement: Replacement) -> list[Edit]:
             found.append(Edit(start, end_of(start, block), text))
             continue
         words, new_words = _UNITS.findall(block), _UNITS.findall(text)
-        for begin, end, new_begin, new_end in _changes(words, new_words):
+        for begin, end, new_begin, new_end in changed_ranges(words, new_words):
             place = end_of(start, "".join(words[:begin]))
             found.append(Edit(place, end_of(place, "".join(words[begin:end])), "".join(new_words[new_begin:new_end])))
     return found[::-1]
 
 
-def _changes(old: Sequence[str], new: Sequence[str]) -> Iterator[tuple[int, int, int, int]]:
-    """The ranges that differ, each as its bounds in `old` and in `new`; neighbouring ones are one."""
+def changed_ranges(old: Sequence[str], new: Sequence[str]) -> Iterator[tuple[int, int, int, int]]:
+    """The ranges that differ, each as its bounds in `old` and in `new`; neighbouring ones are one range."""
     at = new_at = 0
     for alike in LCSseq.opcodes(old, new).as_matching_blocks():  # the last one is empty, at both ends
         if alike.a > at or alike.b > new_at:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from itertools import accumulate
+from typing import Protocol, TypeVar
 
 from lsp_server.documents.documents import Edit, Position, Replacement, end_of, split_lines, trimmed
 from lsp_server.next_edit.history import Event, plain
 from lsp_server.next_edit.regions import RegionAnchor
 from protocol.errors import BadInput
 from protocol.messages import FinishReason, Snippet
+
+Item = TypeVar("Item")
 
 
 class BadAnswer(ValueError):
@@ -111,6 +114,12 @@ def unmarked(
         tuple(e for e in events if not markers.search("".join((e.path, *e.above, *e.old, *e.new, *e.below)))),
         tuple(s for s in snippets if not markers.search(f"{s.path}\n{s.text}")),
     )
+
+
+def fitting(items: Iterable[Item], size: Callable[[Item], int], room: int) -> list[Item]:
+    """The items up to the first for which there is no room."""
+    sizes = accumulate(map(size, items := list(items)))
+    return [item for item, total in zip(items, sizes, strict=True) if total <= room]
 
 
 def shown(lines: Sequence[str]) -> str:

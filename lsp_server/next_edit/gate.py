@@ -9,11 +9,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from difflib import SequenceMatcher
 from functools import cached_property
 from typing import Literal, NamedTuple
 
-from lsp_server.documents.documents import Position
+from lsp_server.documents.documents import Position, changed_ranges
 from lsp_server.next_edit.formats import LaidPrompt, NewRegion, shown
 from lsp_server.next_edit.history import Event
 
@@ -102,8 +101,7 @@ class Hunk(NamedTuple):
 
 def hunks_of(old: Sequence[str], new: Sequence[str]) -> tuple[Hunk, ...]:
     """The hunks that turn the lines `old` into `new`."""
-    opcodes = SequenceMatcher(None, old, new, autojunk=False).get_opcodes()
-    return tuple(Hunk(i, tuple(old[i:j]), tuple(new[k:m])) for tag, i, j, k, m in opcodes if tag != "equal")
+    return tuple(Hunk(i, tuple(old[i:j]), tuple(new[k:m])) for i, j, k, m in changed_ranges(old, new))
 
 
 @dataclass(frozen=True)

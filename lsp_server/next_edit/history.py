@@ -7,10 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from difflib import SequenceMatcher
 from functools import lru_cache
 
-from lsp_server.documents.documents import LineChange
+from lsp_server.documents.documents import LineChange, changed_ranges
 
 NEAR_LINES = 8
 PAUSE_S = 1.0
@@ -18,8 +17,12 @@ MAX_EVENTS = 10  # kept
 MAX_SHOWN = 6
 MAX_DIFF_BYTES = 6 * 1024
 CONTEXT_LINES = 3  # around a hunk
-# To compare more characters would take a keystroke's time, and the diff is nearly always longer than MAX_DIFF_BYTES.
-_MOST_COMPARED = 8 * MAX_DIFF_BYTES
+# To compare more lines would take a keystroke's time, and the diff is nearly always longer than MAX_DIFF_BYTES.
+_MOST_COMPARED = 4_000
+
+
+Range = tuple[int, int, int, int]
+"""Lines that differ: first and last before, first and last after."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,19 +49,32 @@ class Event:
 @lru_cache(maxsize=64)
 def diff(event: Event) -> str:
     """The hunks of the event as a unified diff without the files' names; empty if they would be too long."""
-    if sum(map(len, event.old)) + sum(map(len, event.new)) > _MOST_COMPARED:
+    if max(len(event.old), len(event.new)) > _MOST_COMPARED:
         return ""
     old, new = ((*event.above, *lines, *event.below) for lines in (event.old, event.new))
     top = event.first - len(event.above) + 1
     text = ""
-    for hunk in SequenceMatcher(None, old, new, autojunk=False).get_grouped_opcodes(CONTEXT_LINES):
-        begin, end, new_begin, new_end = hunk[0][1], hunk[-1][2], hunk[0][3], hunk[-1][4]
+    for hunk in _grouped(list(changed_ranges(old, new))):
+        begin, new_begin = (max(0, hunk[0][side] - CONTEXT_LINES) for side in (0, 2))
+        end, new_end = min(hunk[-1][1] + CONTEXT_LINES, len(old)), min(hunk[-1][3] + CONTEXT_LINES, len(new))
         text += f"@@ -{top + begin},{end - begin} +{top + new_begin},{new_end - new_begin} @@\n"
-        for tag, i, j, new_i, new_j in hunk:
-            text += (
-                _marked(" ", old[i:j]) if tag == "equal" else _marked("-", old[i:j]) + _marked("+", new[new_i:new_j])
-            )
+        at = begin
+        for first, last, new_first, new_last in hunk:
+            text += _marked(" ", old[at:first]) + _marked("-", old[first:last]) + _marked("+", new[new_first:new_last])
+            at = last
+        text += _marked(" ", old[at:end])
     return text if len(text.encode(errors="replace")) <= MAX_DIFF_BYTES else ""
+
+
+def _grouped(ranges: Sequence[Range]) -> list[list[Range]]:
+    """The ranges of each hunk: those whose context would touch are in one."""
+    hunks: list[list[Range]] = []
+    for each in ranges:
+        if hunks and each[0] - hunks[-1][-1][1] <= 2 * CONTEXT_LINES:
+            hunks[-1].append(each)
+        else:
+            hunks.append([each])
+    return hunks
 
 
 def _marked(mark: str, lines: Sequence[str]) -> str:

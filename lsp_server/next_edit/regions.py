@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 from lsp_server.documents.documents import LineChange
 from lsp_server.next_edit.history import Event
+from protocol.errors import BadInput
 from protocol.messages import Snippet
 
 NEAR_END_LINES = 2
@@ -18,6 +19,9 @@ NEAR_END_LINES = 2
 
 GROWTH = 1.5
 """A region is laid anew if it has grown to this multiple of its lines."""
+
+MOST_BYTES = 32_768
+"""Of a region: lines that are longer are data."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,12 +95,19 @@ class RegionAnchor:
 
 
 def lines_around(lines: Sequence[str], row: int, size: RegionSize) -> tuple[int, int]:
-    """The lines [first, last) around the cursor's `row` that the size allows; at least that line."""
+    """The lines [first, last) around the cursor's `row` that the size allows; at least that line.
+
+    Raises BadInput if they have more than MOST_BYTES.
+    """
     if size.whole:
-        return 0, len(lines)
-    if not size.region_bytes:
-        return max(0, row - size.lines_above), min(len(lines), row + 1 + size.lines_below)
-    return _grown(lines, row, row + 1, size.region_bytes - _bytes(lines[row]))
+        first, last = 0, len(lines)
+    elif size.region_bytes:
+        first, last = _grown(lines, row, row + 1, size.region_bytes - _bytes(lines[row]))
+    else:
+        first, last = max(0, row - size.lines_above), min(len(lines), row + 1 + size.lines_below)
+    if (count := sum(map(_bytes, lines[first:last]))) > MOST_BYTES:
+        raise BadInput(f"the lines around the cursor have {count} bytes, more than the {MOST_BYTES} of a next edit")
+    return first, last
 
 
 def context_of(

@@ -18,6 +18,7 @@ from lsp_server.next_edit.formats import (
     NewRegion,
     checked,
     ended,
+    fitting,
     offset_in,
     refuse_marked,
     shown,
@@ -74,14 +75,9 @@ class Sweep:
         known = previous if previous is not None and previous.path == path else None
         first, last = lines_around(lines, row, self.size)
         start = tuple(lines) if known is None else known.session_start
-        begin, end = _part(len(start), row)
+        begin, end = _part(len(start), first)
         refuse_marked(_MARKERS, path, *lines[first:last], *(start[begin:end] if self.shows_file else ()))
         events, snippets = unmarked(_MARKERS, events, snippets)
-        left, kept = _SNIPPET_CHARS, []
-        for snippet in snippets:
-            if (left := left - len(snippet.text)) < 0:
-                break
-            kept.append(snippet)
         region = tuple(lines[first:last])
         return RegionAnchor(
             path=path,
@@ -93,7 +89,7 @@ class Sweep:
             original=reverted(region, first, path, newest) if self.reverts else region,
             session_start=start,
             events=tuple(events)[-self.max_events :],
-            snippets=tuple(kept),
+            snippets=tuple(fitting(snippets, lambda snippet: len(snippet.text), _SNIPPET_CHARS)),
         )
 
     def keeps(self, anchor: RegionAnchor, lines: Sequence[str], row: int) -> bool:
@@ -114,7 +110,7 @@ class Sweep:
         current = region[:at] + CURSOR + region[at:] if self.shows_cursor else region
         parts = [""]
         for text in (
-            *self._files(anchor, cursor.line),
+            *self._files(anchor),
             *map(self._event, anchor.events),
             f"original/{path}\n{ended(shown(anchor.original))}",
             f"current/{path}\n{current}",
@@ -140,11 +136,11 @@ class Sweep:
             return f":{line}:{line + anchor.last - anchor.first}"
         return ""
 
-    def _files(self, anchor: RegionAnchor, row: int) -> Iterator[str]:
+    def _files(self, anchor: RegionAnchor) -> Iterator[str]:
         for snippet in anchor.snippets:
             yield f"{snippet.path}\n{ended(snippet.text)}"
         if self.shows_file:
-            begin, end = _part(len(anchor.session_start), row)
+            begin, end = _part(len(anchor.session_start), anchor.first)
             yield f"{anchor.path}\n{ended(shown(anchor.session_start[begin:end]))}"
 
     def _event(self, event: Event) -> str:
@@ -157,11 +153,11 @@ class Sweep:
         return f"{event.path}{where}\noriginal:\n{old}updated:\n{new}"
 
 
-def _part(count: int, row: int) -> tuple[int, int]:
-    """The lines of a file that are shown: all, or of a long file those of the stride in whose middle the row lies."""
+def _part(count: int, line: int) -> tuple[int, int]:
+    """The lines of a file that are shown: all, or of a long file those of the stride in whose middle the line lies."""
     if count <= _WHOLE_FILE_LINES:
         return 0, count
-    first = min(max(0, row - _STRIDE // 2) // _STRIDE * _STRIDE, max(0, count - _PART_LINES))
+    first = min(max(0, line - _STRIDE // 2) // _STRIDE * _STRIDE, max(0, count - _PART_LINES))
     return first, first + _PART_LINES
 
 

@@ -18,6 +18,7 @@ from lsp_server.next_edit.formats import (
     NewRegion,
     checked,
     ended,
+    fitting,
     offset_in,
     refuse_marked,
     shown,
@@ -83,17 +84,9 @@ class Zeta:
         window = shown((*above, *lines[first:last], *below))
         refuse_marked(_MARKERS, path, window)
         events, snippets = unmarked(_MARKERS, events, snippets)
-        left = self.prompt_bytes - len(window.encode(errors="replace"))
-        kept_events = []
-        for event in reversed(events):
-            if (left := left - len(_event(event).encode(errors="replace"))) < 0:
-                break
-            kept_events.append(event)
-        kept_snippets = []
-        for snippet in snippets:
-            if (left := left - len(f"{snippet.path}{snippet.text}".encode(errors="replace"))) < 0:
-                break
-            kept_snippets.append(snippet)
+        room = self.prompt_bytes - _bytes(window)
+        newest_first = fitting(reversed(events), lambda event: _bytes(_event(event)), room)
+        room -= sum(_bytes(_event(event)) for event in newest_first)
         return RegionAnchor(
             path=path,
             first=first,
@@ -102,8 +95,8 @@ class Zeta:
             below=below,
             laid_lines=laid_lines,
             cuts=self._cuts(lines[first:last]),
-            events=tuple(kept_events[::-1]),
-            snippets=tuple(kept_snippets),
+            events=tuple(newest_first[::-1]),
+            snippets=tuple(fitting(snippets, lambda snippet: _bytes(_file(snippet)), room)),
         )
 
     def keeps(self, anchor: RegionAnchor, lines: Sequence[str], row: int) -> bool:
@@ -114,7 +107,7 @@ class Zeta:
         """See NextEditFormat."""
         region = ended(shown(lines[anchor.first : anchor.last]))
         refuse_marked(_MARKERS, region)
-        files = "".join(f"{FILE}{snippet.path}\n{ended(snippet.text)}" for snippet in anchor.snippets)
+        files = "".join(map(_file, anchor.snippets))
         history = "".join(map(_event, anchor.events))
         head = (f"{files}\n" if files else "") + (f"{FILE}edit_history\n{history}\n" if history else "")
         head += f"{FILE}{anchor.path}\n{shown(anchor.above)}"
@@ -124,7 +117,7 @@ class Zeta:
         return LaidPrompt(parts, anchor, region, self._draft(anchor, region))
 
     def read(self, prompt: LaidPrompt, answer: str, finish_reason: FinishReason) -> NewRegion:
-        """See NextEditFormat. The answer may still have its end, or its beginning from the prompt."""
+        """See NextEditFormat. The answer may still have its end."""
         text = checked(answer.partition(UPDATED)[0].removesuffix(END), _MARKERS_OF_ANSWER, finish_reason)
         if _TAG.search(text):
             raise BadAnswer("the answer holds a tag of a block")
@@ -182,6 +175,14 @@ class TaggedZeta(Zeta):
         blocks = ("".join(f"{line}\n" for line in lines[begin:end]) for begin, end in pairwise(places))
         tagged = "".join(f"<|marker_{number}|>{block}" for number, block in enumerate(blocks, start=1))
         return f"{tagged}<|marker_{len(places)}|>"
+
+
+def _bytes(text: str) -> int:
+    return len(text.encode(errors="replace"))
+
+
+def _file(snippet: Snippet) -> str:
+    return f"{FILE}{snippet.path}\n{ended(snippet.text)}"
 
 
 def _event(event: Event) -> str:

@@ -140,6 +140,16 @@ def test_a_text_that_is_copied_with_a_change_needs_few_forwards(tiny_tokenizer: 
     assert forwards[0] * 2 < forwards[1]
 
 
+def test_a_prompt_with_markers_among_its_texts_is_answered_like_the_same_tokens(tiny_tokenizer: TextTokenizer) -> None:
+    fim = tiny_tokenizer.format
+    parts = ("", fim.prefix, PREFIX, fim.suffix, "", fim.middle, "x = 1; ")
+    engine, _ = parrot(tiny_tokenizer, "x = 1; ", LINE)
+    completion = engine.complete(structs.replace(ask(""), prompt=Prompt("", "", marked=parts)))
+    again = engine.complete(ask("x = 1; "))
+    assert completion.text == again.text == LINE
+    assert again.usage.recomputed_tokens == 1  # the KV is that of the same tokens
+
+
 def test_forgotten_sessions_and_cold_requests_guess_from_no_suggestion(tiny_tokenizer: TextTokenizer) -> None:
     engine, _ = parrot(tiny_tokenizer, "c = 1; ", LINE)
     first = engine.complete(ask("c = 1; "))

@@ -64,7 +64,7 @@ class EvalArguments:
     ] = False
     next_edit: Annotated[
         Path | None,
-        typer.Option("--next-edit", help="Folder of scenarios (.txtar): is the edit the ideal one?"),
+        typer.Option("--next-edit", help="Scenarios (a folder of .txtar), or a recorded session: which edit is next?"),
     ] = None
     answers: Annotated[
         str | None,
@@ -141,7 +141,7 @@ def eval_command(settings: Settings, arguments: EvalArguments) -> None:
     pip and npm once, and takes --limit (per language), --seed, --max-new-tokens, --best-of, --healing and --json. So is
     --fidelity, which plays the author's text as the model's, and takes --limit (per language and kind of place), --seed
     and --json. --next-edit scores edits anywhere in a document, as answered and through the gate; it takes --answers,
-    --next-edit-format and --json.
+    --next-edit-format and --json, and for a recorded session --limit (pauses) and --seed.
     """
     if arguments.next_edit is not None:
         _evaluate_next_edit(settings, arguments.next_edit, arguments)
@@ -263,8 +263,15 @@ def _evaluate_next_edit(settings: Settings, folder: Path, arguments: EvalArgumen
     from midfill_lab.evaluation.next_edit import evaluate, reasons, replies_of, replies_recorded, row_object, table
     from midfill_lab.evaluation.runner import Asking, core_by_address, engine_in_process
     from midfill_lab.evaluation.scenarios import read_scenarios
+    from midfill_lab.evaluation.sessions import scenarios_in
 
-    scenarios, notes, wanted = read_scenarios(folder), Console(stderr=True), arguments.next_edit_format
+    notes, wanted = Console(stderr=True), arguments.next_edit_format
+    if folder.is_dir():
+        scenarios = read_scenarios(folder)
+    elif arguments.answers is None:
+        scenarios = scenarios_in(folder, arguments.limit, arguments.seed)
+    else:
+        raise BadInput(f"--answers is for a folder of scenarios, and {folder} is none")
     with ExitStack() as stack:
         if arguments.answers is not None:
             reply, title = replies_recorded(folder, arguments.answers), f"answers of {arguments.answers}"
@@ -274,7 +281,8 @@ def _evaluate_next_edit(settings: Settings, folder: Path, arguments: EvalArgumen
             layout = format_named(wanted) if wanted else format_of_model(settings.model)
             evaluated = stack.enter_context(_loaded(model, notes))
             reply, title = replies_of(evaluated.answer, layout), f"{evaluated.title}, {layout.name}"
-        write, progress = (stack.enter_context(each) for each in (_json_lines(arguments.json_file), _bars(notes)))
+        write = stack.enter_context(_json_lines(arguments.json_file))
+        progress = stack.enter_context(_bars(notes))
         bar = progress.add_task("next-edit", total=sum(len(scenario.cursors) for scenario in scenarios))
         found = evaluate(scenarios, reply, partial(progress.advance, bar))
         for stage, outcomes in found.items():

@@ -12,10 +12,12 @@ from lsp_server.next_edit.zeta import ZETA_2
 from midfill.commands import app
 from midfill_lab.evaluation.next_edit import chrf, delta_chrf, evaluate, figures_of, replies_of, replies_recorded
 from midfill_lab.evaluation.scenarios import read_answers, read_scenarios, recorder_of
+from midfill_lab.evaluation.sessions import scenarios_in
 from protocol.errors import BadInput
 from protocol.messages import Completion, CompletionRequest, Usage
 
 SCENARIOS = Path(__file__).with_name("data") / "scenarios"
+NOTHING = Usage(0, 0, 0, 0, 0.0, 0.0, 0.0)
 # cursortab's recorder puts an empty line between the events for Zeta, and changes their order.
 OTHER_HISTORY = ("10-go-map-value-to-slice", "zeta-2")
 
@@ -67,7 +69,7 @@ def test_a_model_is_asked_with_our_prompts_and_silence_is_kept_without_it() -> N
     def answer(request: CompletionRequest) -> Completion:
         asked.append(request)
         text = request.copies.replace("imfrom", "from")
-        return Completion(text, "stop", Usage(1, 1, 1, 1, 0.0, 0.0, 0.0))
+        return Completion(text, "stop", NOTHING)
 
     found = evaluate(scenarios, replies_of(answer, ZETA_2), lambda: None)
     figures = figures_of(found["through the gate"])
@@ -100,6 +102,45 @@ def test_a_model_without_the_markers_is_refused(tiny_model: str, runtime: Path) 
     for more, said in (([], "no next-edit model"), (["--next-edit-format", "sweep-b"], r"<\|file_sep\|>")):
         with pytest.raises(BadInput, match=said):
             CliRunner().invoke(app, [*arguments, *more], catch_exceptions=False)
+
+
+def session(folder: Path, *times: float) -> Path:
+    """A session that types a letter at each time, the é of two bytes among them."""
+    file = folder / "session.json"
+    typed = [
+        {"time": f"2026-01-01T00:00:{time:06.3f}Z", "patches": [[place, 0, letter]]}
+        for place, (time, letter) in enumerate(zip(times, "né\nabcdefgh", strict=False))
+    ]
+    file.write_text(json.dumps({"startContent": "", "endContent": None, "txns": typed}))
+    return file
+
+
+def test_a_session_asks_at_pauses_for_what_the_user_does_next(tmp_path: Path) -> None:
+    scenarios = scenarios_in(session(tmp_path, 0, 0.5, 1.6, 1.7, 3, 3.1, 9), None, seed=0)
+    assert [(each.text, each.expected, each.cursors) for each in scenarios] == [
+        ("né", "né\na", (((0, 3),))),
+        ("né\na", "né\nabc", (((1, 1),))),
+    ]
+    assert [event.new for event in scenarios[1].events] == [("né",), ("né\n", "a")]
+    next_states = {scenario.text: scenario.expected or "" for scenario in scenarios}
+
+    def ideal(request: CompletionRequest) -> Completion:
+        text = next_states[request.copies.removesuffix(">>>>>>> UPDATED")[:-1]]
+        return Completion(text, "stop", NOTHING)
+
+    figures = figures_of(evaluate(scenarios, replies_of(ideal, ZETA_2), lambda: None)["as answered"])
+    assert (figures.delta_chrf, figures.shown, figures.silent) == (100.0, 2, 0)
+
+
+def test_where_times_are_whole_seconds_one_is_no_pause(tmp_path: Path) -> None:
+    assert [each.text for each in scenarios_in(session(tmp_path, 0, 1, 3, 4, 6), 9, seed=0)] == ["né"]
+
+
+def test_a_session_without_times_has_no_pauses(tmp_path: Path) -> None:
+    file = tmp_path / "session.json"
+    file.write_text('{"startContent": "", "txns": [{"patches": [[0, 0, "a"]]}]}')
+    with pytest.raises(BadInput, match=r"session\.json"):
+        scenarios_in(file, None, 0)
 
 
 def test_the_score_is_of_what_changes() -> None:

@@ -36,6 +36,19 @@ def test_the_edit_makes_the_region_what_the_answer_says(
     assert document.text == "".join(before) + wanted.replace("\n", ends) + "".join(behind)
 
 
+@given(st.sampled_from(sorted(FORMATS)), st.text("ab \t\n\r}é", max_size=120), st.data())
+def test_the_answer_that_is_drafted_changes_nothing(name: str, text: str, data: st.DataObject) -> None:
+    document, layout = Document.from_text("", "", 0, text), format_named(name)
+    row = data.draw(st.integers(0, len(document.lines) - 1))
+    anchor = layout.anchor("m", document.lines, row)
+    assert layout.keeps(anchor, document.lines, row) or row in (anchor.last - 1, anchor.last - 2, anchor.first)
+    prompt = layout.lay(anchor, document.lines, Position(row, 0))
+    answer = layout.read(prompt, prompt.draft, "stop")
+    assert answer.region == prompt.region
+    assert edit_of(document.lines, prompt, answer) is None
+    assert len(prompt.parts) % 2 == 1
+
+
 def test_line_ends_of_other_lines_stay() -> None:
     document = Document.from_text("", "", 0, "a\r\nb\nc\r\n")
     layout = Zeta(size=RegionSize(whole=True))

@@ -2,8 +2,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+import pytest
+
 from lsp_server.documents.documents import Document, Edit, Position
-from lsp_server.next_edit.history import MAX_SHOWN, History, diff
+from lsp_server.next_edit.history import MAX_SHOWN, Event, History, diff
 
 
 @dataclass
@@ -111,3 +113,19 @@ def test_an_event_closes_at_a_pause_or_where_the_cursor_goes_far() -> None:
     assert typist.history.closes(typist.now + 1.0)
     assert typist.history.closes(typist.now + 0.5, "a.py", 20)
     assert typist.history.closes(typist.now + 0.5, "b.py", 10)
+
+
+def test_hunks_far_from_each_other_within_an_event() -> None:
+    old, new = [[f"{number}\n" for number in range(20)] for _ in range(2)]
+    new[1], new[9:9] = "one\n", ["new\n"]
+    text = diff(Event("a.py", 4, tuple(old), tuple(new), ("above\n",)))
+    assert text == (
+        "@@ -4,6 +4,6 @@\n above\n 0\n-1\n+one\n 2\n 3\n 4\n@@ -11,6 +11,7 @@\n 6\n 7\n 8\n+new\n 9\n 10\n 11\n"
+    )
+
+
+@pytest.mark.timeout(20)
+def test_what_is_costly_to_compare_is_bounded() -> None:
+    old, new = ("a\n", "\n") * 1_900, ("\n", "b\n") * 1_900
+    assert diff(Event("a.py", 0, old, new)) == ""
+    assert diff(Event("a.py", 0, old * 40, new * 40)) == ""

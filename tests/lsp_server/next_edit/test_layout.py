@@ -12,6 +12,7 @@ from lsp_server.next_edit.layout import next_anchor
 from lsp_server.next_edit.regions import GROWTH, RegionAnchor, RegionSize
 from lsp_server.next_edit.sweep import SWEEP_A
 from lsp_server.next_edit.zeta import ZETA_2_1
+from protocol.errors import BadInput
 from protocol.messages import Snippet
 
 LINES = [f"value_{number} = compute({number})\n" for number in range(200)]
@@ -138,3 +139,9 @@ def test_snippets_stay_with_the_anchor() -> None:
     assert next_anchor(layout, "m.py", LINES, 50, History(), [Snippet("p.py", "y")], first, at_rest=False) is first
     later = next_anchor(layout, "m.py", LINES, 50, History(), [Snippet("p.py", "y")], first, at_rest=True)
     assert (later.first, later.last, later.snippets) == (first.first, first.last, (Snippet("p.py", "y"),))
+
+
+@pytest.mark.parametrize("layout", [ZETA_2_1, SWEEP_A])
+def test_lines_that_are_too_long_are_refused(layout: NextEditFormat) -> None:
+    with pytest.raises(BadInput, match="40001 bytes"):
+        layout.anchor("m.js", ["x" * 40_000 + "\n"], 0)
