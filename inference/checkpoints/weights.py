@@ -11,8 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from safetensors import safe_open
-
 from protocol.errors import BadModel, bad_model
 
 HEADER_LENGTH_BYTES = 8
@@ -102,6 +100,8 @@ def find_weights(folder: Path) -> tuple[WeightsFile, ...]:
 
 def read_header(path: Path) -> WeightsFile:
     """The header of a safetensors file; BadModel if the file is missing, truncated or not one."""
+    from safetensors import safe_open  # here, since a core with a remote engine does without it
+
     with bad_model(f"{path} is not a safetensors file, or is truncated"):
         if not path.exists():
             raise BadModel(f"{path} is missing: the checkpoint is incomplete")
