@@ -15,11 +15,16 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from inference.checkpoints.checkpoint import find_local_checkpoint
-from inference.loading.engine import is_here
+from inference.checkpoints.local_models import describe
+from inference.checkpoints.other_programs import FoundModel
+from inference.loading import choices
+from inference.loading.engine import is_here, load_engine
 from inference.loading.options import EngineOptions
 from inference.remote.server import read_engine_address
+from midfill.doctor.models import model as doctor_of_model
 from protocol.errors import BadInput, BadModel
 from protocol.rendezvous import core_name, resolve_engine, resolve_model
+from protocol.settings import Settings
 
 WORDS = st.one_of(st.text(), st.text("~/.:=\\ \n-_[]@%?#1é", max_size=300))
 LEADS = ("", "ollama:", "lmstudio:", "./", "~", "~nobody/", "/", "a/b:", "hf.co/", "C:\\", "file://", "bundled")
@@ -112,3 +117,39 @@ def test_any_header_of_safetensors(folder: Path, data: st.DataObject) -> None:
         return bytes(damaged)
 
     change_a_file(folder, "model.safetensors", change)
+
+
+def lfm2(config: dict[str, Any]) -> dict[str, Any]:
+    return {**config, "model_type": "lfm2", "layer_types": ["conv", "full_attention"]}
+
+
+FAULTS: dict[str, tuple[str, Callable[[dict[str, Any]], dict[str, Any]]]] = {
+    "nothing": ("config.json", lambda config: config),
+    "a state": ("config.json", lfm2),
+    "quantized": ("config.json", lambda config: {**config, "quantization_config": {"quant_method": "fp8"}}),
+    "a shape": ("config.json", lambda config: {**config, "intermediate_size": 64}),
+    "RoPE": ("config.json", lambda config: {**config, "rope_parameters": {"rope_type": "llama3"}}),
+    "no markers": ("tokenizer.json", lambda definition: {**definition, "added_tokens": None}),
+    "a kind": ("tokenizer.json", lambda definition: {**definition, "decoder": None}),
+    "ids": ("tokenizer.json", lambda definition: {**definition, "added_tokens": [{"id": 2**40, "content": "x"}]}),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_loading_the_doctor_and_the_list_agree(
+    tiny_checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str
+) -> None:
+    folder = shutil.copytree(tiny_checkpoint, tmp_path / "model")
+    name, change = FAULTS[fault]
+    (folder / name).write_text(json.dumps(change(json.loads((folder / name).read_text()))))
+    monkeypatch.setattr(choices, "search", lambda *_: (describe(FoundModel(str(folder), "Hugging Face", folder)),))
+    asked = Settings(str(folder), device="cpu", threads=1)
+    problems = doctor_of_model(asked, ()).problems
+    listed = next(choice.problem for choice in choices.choices(asked, ()) if choice.here)
+    refused = ""
+    try:
+        load_engine(EngineOptions(str(folder), device="cpu", threads=1)).close()
+    except BadModel as error:
+        refused = str(error)
+    assert bool(refused) == bool(problems) == bool(listed) == (fault != "nothing")
+    assert list(problems) == ([refused] if refused else [])
