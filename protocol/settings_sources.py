@@ -128,7 +128,7 @@ def _overlay(
         shown = _show(value, setting)
         try:
             changes[name] = read(value, setting.kind)
-        except msgspec.ValidationError as error:
+        except (msgspec.ValidationError, UnicodeError) as error:
             raise BadSettings(f"{named(name)} = {shown}: expected {setting.expected}") from error
         if (limit := setting.about.limit(changes[name])) is not None:
             raise BadSettings(f"{named(name)} = {shown}: must be {limit}")
@@ -167,11 +167,13 @@ def _from_text(text: str, kind: Any) -> Any:
         return _checked(msgspec.convert(_split(text), kind))
     if kind is bool:
         text = {"yes": "true", "no": "false"}.get(text.strip().lower(), text.strip())
-    return msgspec.convert(text, kind, strict=False)
+    return _checked(msgspec.convert(text, kind, strict=False))
 
 
 def _checked(value: object) -> object:
-    """`value`; the items of a list must be names or paths."""
+    """`value`; a text must be one that programs can be started with, the items of a list names or paths."""
+    if isinstance(value, str) and "\0" in value:
+        raise msgspec.ValidationError(f"{value!r} has a NUL")
     for name in value if isinstance(value, tuple) else ():
         if not _NAME_OR_PATH.fullmatch(name):
             raise msgspec.ValidationError(f"{name!r} is not a name")

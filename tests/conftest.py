@@ -11,7 +11,7 @@ from hypothesis import settings
 if "MIDFILL_TEST_GPU" not in os.environ:  # Triton interprets its own functions too, if this is set when it is imported
     os.environ["TRITON_INTERPRET"] = "1"
 
-settings.register_profile("midfill", deadline=None)
+settings.register_profile("midfill", deadline=None, max_examples=int(os.environ.get("TEST_EXAMPLES", "100")))
 settings.load_profile("midfill")
 
 

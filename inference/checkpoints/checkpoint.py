@@ -10,11 +10,12 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Protocol
 
-from inference.checkpoints.architecture import ModelShape
+from inference.checkpoints.architecture import Architecture, ModelShape
 from inference.checkpoints.generic_shape import read_shape
 from inference.checkpoints.gguf.file import GGUF_SUFFIX, find_gguf, open_gguf
 from inference.checkpoints.hub import ReportProgress, cached_snapshot, fetch_snapshot, is_hub_name
 from inference.checkpoints.other_programs import path_of
+from inference.checkpoints.tensors import check_tensors
 from inference.checkpoints.weights import WeightsFile, find_weights, update_identity
 from inference.text.fim import AUTO
 from inference.text.tokenization import TextTokenizer, read_tokenizer
@@ -43,7 +44,10 @@ class FolderCheckpoint:
     def weights(self) -> tuple[WeightsFile, ...]:
         if method := quantization_method(self.config):
             raise BadModel(f"{self.path}: {unread(method)}")
-        return find_weights(self.path)
+        files = find_weights(self.path)
+        if isinstance(self.architecture, Architecture):
+            check_tensors(self.architecture, files, self.path)
+        return files
 
     def tokenizer_identity(self) -> bytes:
         return (self.path / "tokenizer.json").read_bytes()

@@ -9,6 +9,7 @@ from inference.checkpoints.architecture import CHANGING_ROPE, SUPPORTED_TYPES, M
 from protocol.errors import BadModel, bad_model
 
 POSITION_NAMES = ("max_position_embeddings", "max_seq_len", "seq_length")
+MOST_LAYERS = 4096
 UNBOUNDED_POSITIONS = 2048  # training length of models without a bound in their config (ALiBi)
 
 LayerKind = Literal["attention", "state", "attention and state", "latent", "nothing"]
@@ -51,6 +52,7 @@ def _read_generic_shape(config: Mapping[str, Any], where: str) -> ModelShape:
     model_type = config.get("model_type")
     if not isinstance(model_type, str) or model_type not in CONFIG_MAPPING:
         raise BadModel(f"{where}: neither midfill nor transformers supports models of type {model_type!r}")
+    _check_depth(config, where)
     known = CONFIG_MAPPING[model_type].from_dict(dict(config))
     _, model_class = auto_class(known, where)
     text = known.get_text_config(decoder=True)
@@ -64,6 +66,15 @@ def _read_generic_shape(config: Mapping[str, Any], where: str) -> ModelShape:
         head_dim=head_dim,
         max_positions=_max_positions(text, where),
     )
+
+
+def _check_depth(config: Mapping[str, Any], where: str) -> None:
+    """Refuse numbers of layers that no model has: transformers would make lists of that length."""
+    for key, value in config.items():
+        if isinstance(value, int) and value > MOST_LAYERS and "layer" in key:
+            raise BadModel(f"{where}: {key} is {value}, and at most {MOST_LAYERS} are plausible")
+        if isinstance(value, Mapping):
+            _check_depth(value, where)
 
 
 def auto_class(config: Any, where: str) -> tuple[Any, Any]:

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 _PART = r"[A-Za-z0-9][\w.-]*"
 _MOST_CHARS = 96  # of OWNER/NAME, by the hub's rules, as is what no name has
 _NOT_ON_THE_HUB = re.compile(r"--|\.\.|(?:^|/)[-.]|[-.](?:/|$)|\.git$")
-_NAME = re.compile(rf"(?:(?:https://)?(?:hf\.co|huggingface\.co)/)?({_PART}/{_PART})(?::({_PART}))?")
+_NAME = re.compile(rf"(?:(?:https://)?(?:hf\.co|huggingface\.co)/)?({_PART}/{_PART})(?::({_PART}))?", re.ASCII)
 _SPLIT = re.compile(r"-(\d{5})-of-(\d{5})$")
 _PROJECTOR = "mmproj"  # llama.cpp's name for the part of a model that reads images
 # As llama.cpp and the tools that quantize for it name files: model-Q4_K_M.gguf, model.i1-IQ4_XS.gguf, model-f16.gguf.

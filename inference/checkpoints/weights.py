@@ -100,6 +100,8 @@ def find_weights(folder: Path) -> tuple[WeightsFile, ...]:
 
 def read_header(path: Path) -> WeightsFile:
     """The header of a safetensors file; BadModel if the file is missing, truncated or not one."""
+    from safetensors import safe_open  # here, since a core with a remote engine does without it
+
     with bad_model(f"{path} is not a safetensors file, or is truncated"):
         if not path.exists():
             raise BadModel(f"{path} is missing: the checkpoint is incomplete")
@@ -111,11 +113,12 @@ def read_header(path: Path) -> WeightsFile:
             header = file.read(length)
         base = HEADER_LENGTH_BYTES + length
         entries = json.loads(header).items()
-        tensors = {name: _stored(entry, base, size) for name, entry in entries if name != "__metadata__"}
+        tensors = {name: _stored(entry, base) for name, entry in entries if name != "__metadata__"}
     expected = max((tensor.stop for tensor in tensors.values()), default=base)
     if size != expected:
         raise BadModel(f"{path} is damaged: {size} bytes where its header describes {expected}. Download it again")
-    return WeightsFile(path, header, tensors)
+    with bad_model(f"{path} is not a safetensors file, or is damaged"), safe_open(path, framework="numpy"):
+        return WeightsFile(path, header, tensors)  # shapes, types and places are as its library checks them
 
 
 def update_identity(digest: hashlib._Hash, weights: WeightsFile) -> None:
@@ -132,12 +135,9 @@ def update_identity(digest: hashlib._Hash, weights: WeightsFile) -> None:
                 digest.update(file.read(min(SAMPLE_BYTES, tensor.stop - position)))
 
 
-def _stored(entry: Mapping[str, Any], base: int, size: int) -> StoredTensor:
-    start, stop = (base + int(offset) for offset in entry["data_offsets"])
-    shape = tuple(map(int, entry["shape"]))
-    if not base <= start <= stop <= size or min(shape, default=0) < 0:
-        raise ValueError(f"a tensor of the shape {shape} from byte {start} to {stop} of {size}")
-    return StoredTensor(str(entry["dtype"]), shape, start, stop)
+def _stored(entry: Mapping[str, Any], base: int) -> StoredTensor:
+    start, stop = entry["data_offsets"]
+    return StoredTensor(str(entry["dtype"]), tuple(map(int, entry["shape"])), base + int(start), base + int(stop))
 
 
 def _shards(index: Path) -> Iterator[str]:

@@ -25,7 +25,7 @@ from inference.text.fim import AUTO
 from inference.text.healing import wants_healing
 from inference.text.tokenization import TextTokenizer, read_tokenizer
 from protocol.errors import BadInput, BadModel, EngineUnavailable, MidfillError
-from protocol.settings import BUNDLED_MODEL
+from protocol.settings import BUNDLED_MODEL, local_path
 
 SAMPLE = """
 def área(x: float) -> str:
@@ -62,10 +62,10 @@ def open_tokenizer(model: str, fim_format: str = AUTO) -> TextTokenizer:
 
     Raises BadModel if there is none.
     """
-    folder = BUNDLED_FOLDERS.get(model) or path_of(model) or Path(model).expanduser()
-    if folder.is_file() or (folder.is_dir() and not (folder / "tokenizer.json").is_file()):
+    folder = BUNDLED_FOLDERS.get(model) or path_of(model) or local_path(model)
+    if folder is not None and not (folder / "tokenizer.json").is_file():
         return open_checkpoint(folder, model).tokenizer(fim_format)
-    if not folder.is_dir():
+    if folder is None:
         if not is_hub_name(model):
             raise BadModel(f"{model!r} is neither a folder, nor a GGUF file, nor a name on the Hugging Face hub")
         folder = fetch_tokenizer(model)

@@ -6,7 +6,6 @@ from collections.abc import AsyncGenerator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from ipaddress import ip_address
-from pathlib import Path
 from typing import Any, Literal, Protocol, TypeVar
 from urllib.parse import urlsplit
 
@@ -16,7 +15,7 @@ import msgspec
 from inference.text.token_ids import TokenIds
 from protocol.errors import BadInput, Busy, EngineUnavailable
 from protocol.messages import Sampling
-from protocol.settings import LOCAL_ENGINE
+from protocol.settings import LOCAL_ENGINE, local_path
 
 LLAMA_SERVER = "llama-server"
 OPENAI = "openai"
@@ -54,7 +53,7 @@ def read_engine_address(engine: str) -> EngineAddress | None:
     if engine == LOCAL_ENGINE:
         return None
     if kind == LLAMA_SERVER and "://" not in place:
-        return EngineAddress("llama-server", program=str(Path(place).expanduser()) if place else LLAMA_SERVER)
+        return EngineAddress("llama-server", program=str(local_path(place) or place or LLAMA_SERVER))
     if kind not in (LLAMA_SERVER, OPENAI):
         raise BadInput(
             f"engine = {engine!r}: expected local, llama-server, llama-server=PROGRAM, llama-server=URL or openai=URL"

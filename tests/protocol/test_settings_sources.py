@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from protocol.errors import BadSettings
-from protocol.settings import SETTINGS, Settings, chosen_settings
+from protocol.settings import SETTINGS, Settings, chosen_settings, json_name, option_name, variable_name
 from protocol.settings_sources import (
     is_for_us,
     read_environment,
@@ -190,3 +193,35 @@ def test_settings_from_another_program_that_are_none(text: str, message: str) ->
 def test_settings_from_another_program() -> None:
     given = json.dumps(chosen_settings(Settings(model="a", store_mb=7), ("model", "store_mb")))
     assert with_json_text(Settings(device="cpu"), given) == Settings(model="a", store_mb=7, device="cpu")
+
+
+TEXTS = st.one_of(
+    st.text(), st.text("~/.:=\\ \0\n-_[]@%,1é\udcff", max_size=40), st.sampled_from(["1e999", "NaN", "٣"])
+)
+VALUES = st.recursive(
+    st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), TEXTS),
+    lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(TEXTS, inner, max_size=3)),
+    max_leaves=6,
+)
+
+
+@given(st.sampled_from(sorted(SETTINGS)), TEXTS, VALUES, st.lists(TEXTS, max_size=3))
+def test_any_value_of_any_setting_is_taken_or_refused_by_its_name(
+    name: str, text: str, value: object, several: list[str]
+) -> None:
+    sources: list[tuple[str, Callable[[], object]]] = [
+        (variable_name(name), lambda: with_environment(DEFAULTS, {variable_name(name): text})),
+        (option_name(name), lambda: with_options(DEFAULTS, {name: several if value is None else value})),
+        (json_name(name), lambda: with_json(DEFAULTS, {json_name(name): value})),
+        ("", lambda: with_json(DEFAULTS, value)),
+        ("", lambda: with_json_text(DEFAULTS, text)),
+    ]
+    for named, read in sources:
+        if named == option_name(name) and isinstance(value, list):
+            continue  # a command line has lists of texts alone
+        refused = ""
+        try:
+            read()
+        except BadSettings as error:
+            refused = str(error)
+        assert named in refused or not refused

@@ -12,12 +12,13 @@ from typing import Any
 
 import gguf
 
-from inference.checkpoints.architecture import ModelShape
+from inference.checkpoints.architecture import Architecture, ModelShape
 from inference.checkpoints.generic_shape import read_shape
 from inference.checkpoints.gguf.config import OURS, gguf_config
 from inference.checkpoints.gguf.metadata import GgufHeader, read_gguf_header
 from inference.checkpoints.gguf.tokenizer import marked_format, tokenizer_definition
 from inference.checkpoints.hub import is_first_part
+from inference.checkpoints.tensors import check_tensors
 from inference.checkpoints.weights import StoredTensor, WeightsFile
 from inference.text.fim import AUTO
 from inference.text.tokenization import TextTokenizer
@@ -78,7 +79,10 @@ class GgufCheckpoint:
 
     def weights(self) -> tuple[WeightsFile, ...]:
         with bad_model(f"{self.path} cannot be read"):
-            return tuple(_weights_file(header) for header in self.headers)
+            files = tuple(_weights_file(header) for header in self.headers)
+            if isinstance(self.architecture, Architecture):
+                check_tensors(self.architecture, files, self.path)
+            return files
 
     def tokenizer_identity(self) -> bytes:
         return b""  # the tokenizer is in the header of the weights

@@ -274,7 +274,7 @@ def test_what_was_resident_is_found_after_a_restart(
 
 
 def test_unloading_gives_the_memory_back(simulated: SimulatedCuda, options: EngineOptions) -> None:
-    simulated.total_bytes = 2**25
+    simulated.total_bytes = 2**29
     roomy = replace(options, slots=2, context_tokens=512)
     holder = EngineHolder("tiny", lambda progress: load_engine(roomy, progress), lambda status: None)
     holder.engine().complete(ask())

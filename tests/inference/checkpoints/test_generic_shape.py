@@ -88,6 +88,7 @@ def test_context_ends_where_rope_begins_to_change() -> None:
         ({"model_type": "starcoder2", "num_key_value_heads": "two"}, "expected int, got str .value: 'two'"),
         ({**GPT_BIGCODE, "n_head": 0}, "num_attention_heads must be a positive integer, not 0"),
         ({**GPT_BIGCODE, "n_layer": "many"}, "n_layer"),
+        ({**GPT_BIGCODE, "n_layer": 2**40}, "n_layer is 1099511627776, and at most 4096 are plausible"),
     ],
 )
 def test_what_cannot_run_is_refused_by_name(config: dict[str, Any], message: str) -> None:

@@ -13,6 +13,7 @@ from inference.checkpoints.architecture import Architecture, ModelShape, read_ar
 from inference.checkpoints.checkpoint import open_checkpoint
 from inference.checkpoints.gguf.file import GgufCheckpoint
 from inference.loading.engine import load_engine
+from inference.loading.main_memory import MainMemory
 from inference.loading.options import EngineOptions, Gpu
 from inference.loading.placement import (
     SMALL_BYTES,
@@ -26,8 +27,9 @@ from inference.loading.placement import (
     weights_problem,
 )
 from inference.remote import connecting
-from protocol.errors import BadInput, EngineUnavailable
-from protocol.settings import BUNDLED_MODEL, Weights
+from midfill.doctor.models import model as doctor_of_model
+from protocol.errors import BadInput, BadModel, EngineUnavailable
+from protocol.settings import BUNDLED_MODEL, Settings, Weights
 from tests.inference.simulated_cuda import SimulatedCuda
 
 CONFIG = {
@@ -208,8 +210,23 @@ def test_a_model_that_does_not_fit_the_gpu_runs_on_the_cpu_and_says_so(
     assert engine.info.device == "cpu"
     assert engine.notice.startswith("runs on CPU: the model does not fit the GPU's free memory")
     assert simulated.kernels == 0
-    asked = load_engine(EngineOptions(str(tiny_checkpoint), device="cuda", context_tokens=256, threads=1))
-    assert (asked.info.device, asked.notice) == ("cuda:0", "")
+    with pytest.raises(BadModel, match=r"needs about 406 MB of cuda:0's memory in bfloat16, and 95 MB are free for it"):
+        load_engine(EngineOptions(str(tiny_checkpoint), device="cuda", context_tokens=256, threads=1))
+    assert simulated.kernels == 0
+
+
+def test_a_model_that_does_not_fit_main_memory_is_not_begun_and_the_doctor_says_the_same(
+    tiny_checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("inference.loading.placement.main_memory", lambda: MainMemory(2**30, 10**5))
+    read: list[Path] = []
+    monkeypatch.setattr("inference.loading.components.load_decoder", lambda checkpoint, *_: read.append(checkpoint))
+    with pytest.raises(BadModel) as refused:
+        load_engine(EngineOptions(str(tiny_checkpoint), device="cpu", threads=1))
+    assert not read
+    section = doctor_of_model(Settings(str(tiny_checkpoint), device="cpu", threads=1), ())
+    assert [f"{tiny_checkpoint}: {problem}" for problem in section.problems] == [str(refused.value)]
+    assert "and 0 MB are free for it: close other programs, choose a smaller model" in str(refused.value)
 
 
 @pytest.mark.parametrize(("runner", "expected"), [("llama-server", "connect"), ("CPU", "load"), ("GPU", "load")])

@@ -11,7 +11,7 @@ import pytest
 
 from inference.loading.options import EngineOptions
 from inference.remote import llama_server as llama_server_module
-from inference.remote.connecting import connect
+from inference.remote.connecting import connect, open_tokenizer
 from inference.remote.server import EngineAddress, read_engine_address
 from protocol.errors import BadInput, BadModel, EngineUnavailable
 from protocol.messages import CompletionRequest, Prompt
@@ -183,3 +183,9 @@ def test_a_restarted_server_with_another_model_is_noticed(connect_llama: Connect
     engine.complete(request)
     while not engine.is_gone:
         engine.complete(request)
+
+
+@pytest.mark.parametrize("model", ["~nosuchuser/x", "x" * 300, "a\0b", ""])
+def test_what_is_no_name_of_a_tokenizer_is_refused(model: str) -> None:
+    with pytest.raises(BadModel, match="neither a folder, nor a GGUF file, nor a name on the Hugging Face hub"):
+        open_tokenizer(model)
