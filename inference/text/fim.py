@@ -7,7 +7,7 @@ A client that renders a model's prompt itself sends one text with the markers in
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -27,12 +27,13 @@ class FIMFormat:
     suffix: str
     middle: str = ""  # empty for Codestral, which continues the prefix directly
     end: tuple[str, ...]  # these and all other special tokens end a completion
+    end_ids: tuple[int, ...] = ()  # as `end`, of tokens without a name
     begin: str = ""  # begins the prompt
     file_separator: str = ""  # precedes the path of a snippet
     repository: str = ""  # precedes a repository's name in training; prompts contain none
     suffix_first: bool = False  # the layout that the family was trained on
-    lead: str = ""  # text before every prefix in training
-    named: str = ""  # part of the model's name, if no token distinguishes it
+    lead: str = ""  # text before every prefix in training, with a tokenizer of SentencePiece's
+    named: str = ""  # word of the model's name, if no token distinguishes it
     fragments_suffice: bool = False  # the model continues partial words as well as with token healing
 
     @property
@@ -48,15 +49,12 @@ class FIMFormat:
 
 
 _with_pipes = partial(FIMFormat, prefix="<|fim_prefix|>", suffix="<|fim_suffix|>", middle="<|fim_middle|>")
-_as_starcoder = partial(
-    FIMFormat,
-    prefix="<fim_prefix>",
-    suffix="<fim_suffix>",
-    middle="<fim_middle>",
-    end=("<|endoftext|>", "<fim_pad>", "<filename>"),
-    file_separator="<filename>",
-    repository="<reponame>",
-)
+_plain = partial(FIMFormat, prefix="<fim_prefix>", suffix="<fim_suffix>", middle="<fim_middle>")
+_with_files = partial(_plain, file_separator="<filename>", repository="<reponame>")
+_as_starcoder = partial(_with_files, end=("<|endoftext|>", "<fim_pad>", "<filename>"))
+# github.com/gty111/EFIM, benchmark/async_benchmark_humaneval.py: the prompts of the models of arXiv 2505.21889, each
+# with its stops. "Enhanced" ones have learnt from fragments; the name is all that tells them from the others.
+_as_llama_efim = partial(_plain, end=("<|end_of_text|>", "<|begin_of_text|>"), begin="<|begin_of_text|>")
 
 _RECORDS = (
     # github.com/QwenLM/Qwen3-Coder, README, as of Qwen2.5-Coder: prompts of a file and of a repository, and the stops.
@@ -91,7 +89,7 @@ _RECORDS = (
     _with_pipes(name="midfill", end=("<|endoftext|>",), fragments_suffice=True),
     # huggingface.co/bigcode/starcoder2-3b, special_tokens_map.json; arXiv 2402.19173, section 5.1, for files of a
     # repository.
-    _as_starcoder(
+    _plain(
         name="starcoder2",
         end=("<|endoftext|>", "<file_sep>", "<fim_pad>"),
         file_separator="<file_sep>",
@@ -105,6 +103,22 @@ _RECORDS = (
     # huggingface.co/bigcode/starcoderbase-7b, special_tokens_map.json; arXiv 2305.06161, section 5.1: "<reponame>name
     # <filename>path" before a file.
     _as_starcoder(name="starcoder"),
+    # github.com/ggml-org/llama.cpp/pull/12988, for the order. The tokens are Granite code's, but for the end.
+    _with_files(name="granite-3", end=("<|end_of_text|>", "<fim_pad>", "<filename>")),
+    _as_llama_efim(name="llama-efim", named="enhance", fragments_suffice=True),
+    _as_llama_efim(name="llama-fim"),
+    # The same driver: two of DeepSeek-Coder's markers have changed places, and the end is a token without a name.
+    FIMFormat(
+        name="deepseek-efim",
+        prefix="<｜fim▁begin｜>",
+        suffix="<｜fim▁end｜>",
+        middle="<｜fim▁hole｜>",
+        end=("<｜end▁of▁sentence｜>",),
+        end_ids=(32027,),
+        begin="<｜begin▁of▁sentence｜>",
+        named="enhance",
+        fragments_suffice=True,
+    ),
     # github.com/deepseek-ai/DeepSeek-Coder, README, "How to Use": 2) Code Insertion; in 4) Repository Level Code
     # Completion, comments name the files.
     FIMFormat(
@@ -138,7 +152,8 @@ _RECORDS = (
         lead=" ",
     ),
     # github.com/mistralai/mistral-common, tokens/tokenizers/instruct.py, InstructTokenizerV2.encode_fim: <s> [SUFFIX]
-    # suffix [PREFIX] prefix; SentencePiece's leading space is before the prefix alone. [MIDDLE] is in no prompt.
+    # suffix [PREFIX] prefix; SentencePiece's leading space is before the prefix alone, and tekken, the byte-level
+    # tokenizer of later models, has none. [MIDDLE] is in no prompt.
     FIMFormat(
         name="codestral",
         prefix="[PREFIX]",
@@ -148,7 +163,31 @@ _RECORDS = (
         suffix_first=True,
         lead=" ",
     ),
+    # github.com/zed-industries/zed, crates/edit_prediction: its prompts for GLM-4.5 and later. The ends are those that
+    # llama.cpp finds in the models' GGUF files.
+    FIMFormat(
+        name="glm",
+        prefix="<|code_prefix|>",
+        suffix="<|code_suffix|>",
+        middle="<|code_middle|>",
+        end=("<|endoftext|>", "<|user|>", "<|observation|>"),
+    ),
+    # The tokens are in the GGUF files of LiquidAI's LFM2 and LFM2.5. No prompt is published: the order is the usual.
+    FIMFormat(
+        name="lfm2",
+        prefix="<|fim_pre|>",
+        suffix="<|fim_suf|>",
+        middle="<|fim_mid|>",
+        end=("<|im_end|>", "<|endoftext|>"),
+        begin="<|startoftext|>",
+    ),
+    # huggingface.co/spaces/tiiuae/tiny-h1-blogpost, "FIM format", of Falcon-H1-Tiny-Coder.
+    FIMFormat(
+        name="falcon-h1", prefix="<|prefix|>", suffix="<|suffix|>", middle="<|middle|>", end=("<|end_of_text|>",)
+    ),
 )
+_UNPUBLISHED = ("mellum2",)
+"""Words of the names of models that have a known family's tokens, and perhaps another order."""
 FORMATS = {fim.name: fim for fim in _RECORDS}
 """Every format by its name, the more specific first."""
 
@@ -176,15 +215,35 @@ def recognise_format(known_tokens: Container[str], where: str, fallback: FIMForm
 
     Families with the same tokens are distinguished by the model's name, a part of `where`.
     """
-    for fim in FORMATS.values():
-        if fim.named in where.lower() and all(token in known_tokens for token in fim.required_tokens):
+    name = where.lower()
+    if unpublished := next((word for word in _UNPUBLISHED if word in name), None):
+        raise BadModel(f"{where}: the order of a prompt's parts is not known for {unpublished}: name a --fim-format")
+    named = [fim for fim in FORMATS.values() if re.search(re.escape(fim.named) + "(?![a-z])", name)]
+    for fim in named:
+        if all(token in known_tokens for token in fim.required_tokens):
             return fim
     if fallback is not None:
         return fallback
+    raise BadModel(f"{where} {_lack(named, known_tokens)}")
+
+
+def _lack(named: Sequence[FIMFormat], known_tokens: Container[str]) -> str:
+    """What a tokenizer lacks to be of the family that it has the markers of, or of any."""
+    missing = {
+        fim.name: [token for token in fim.required_tokens if token not in known_tokens]
+        for fim in named
+        if fim.prefix in known_tokens and fim.suffix in known_tokens
+    }
+    if missing:
+        nearest = min(missing, key=lambda name: len(missing[name]))
+        return (
+            f"has {FORMATS[nearest].prefix}, but is of no family that midfill knows: it lacks "
+            f"{', '.join(missing[nearest])}, which the nearest, {nearest}, has"
+        )
     looked_for = ", ".join(dict.fromkeys(fim.prefix for fim in FORMATS.values()))
-    raise BadModel(
-        f"{where} has no fill-in-the-middle markers that midfill knows (looked for {looked_for}): "
-        "choose a code model that was trained for fill-in-the-middle, such as Qwen/Qwen2.5-Coder-1.5B"
+    return (
+        f"has no fill-in-the-middle markers that midfill knows (looked for {looked_for}): choose a code model that was "
+        "trained for fill-in-the-middle, such as Qwen/Qwen2.5-Coder-1.5B"
     )
 
 
@@ -289,4 +348,4 @@ def _collect() -> list[_Markers]:
     return list(collected.values())
 
 
-_MARKERS = [*_collect(), _Markers("<|code_prefix|>", "<|code_suffix|>", "<|code_middle|>")]  # the last are GLM's
+_MARKERS = _collect()

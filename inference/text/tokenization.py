@@ -206,9 +206,13 @@ class TextTokenizer:
         """
         added = added_tokens(definition, where)
         family = choose_format(fim_format, added, where, fallback)
-        self.format = family if fragments_suffice is None else replace(family, fragments_suffice=fragments_suffice)
-        self.markers = _marker_ids(self.format, added)
         self.is_byte_level = _is_byte_level(definition, where)
+        self.format = replace(
+            family,
+            fragments_suffice=family.fragments_suffice if fragments_suffice is None else fragments_suffice,
+            lead="" if self.is_byte_level else family.lead,
+        )
+        self.markers = _marker_ids(self.format, added)
         self._tokenizer = _text_tokenizer(definition, where)
         self.vocabulary_size = 1 + max(chain(definition["model"]["vocab"].values(), added.values()))
         self._not_text = frozenset(id_ for token, id_ in added.items() if not token.replace(SPACE_MARK, " ").isspace())
@@ -413,7 +417,7 @@ def _marker_ids(fim: FIMFormat, added: dict[str, int]) -> MarkerIds:
         middle=added[fim.middle] if fim.middle else None,
         begin=added[fim.begin] if fim.begin else None,
         file_separator=added[fim.file_separator] if fim.file_separator else None,
-        end=frozenset(added[token] for token in fim.end),
+        end=frozenset((*(added[token] for token in fim.end), *fim.end_ids)),
     )
 
 

@@ -40,6 +40,13 @@ PUBLISHED = {
     "seed-coder": "<[begin▁of▁sentence]>A\n<[fim-suffix]>S<[fim-prefix]>P<[fim-middle]>",
     "codellama": "<s>A\n▁<PRE> P▁<SUF>S▁<MID>",
     "codestral": "<s>A\n[SUFFIX]S[PREFIX] P",
+    "granite-3": "<filename>a.py\nA\n<fim_prefix>P<fim_suffix>S<fim_middle>",
+    "llama-efim": "<|begin_of_text|>A\n<fim_prefix>P<fim_suffix>S<fim_middle>",
+    "llama-fim": "<|begin_of_text|>A\n<fim_prefix>P<fim_suffix>S<fim_middle>",
+    "deepseek-efim": "<｜begin▁of▁sentence｜>A\n<｜fim▁begin｜>P<｜fim▁end｜>S<｜fim▁hole｜>",
+    "glm": "A\n<|code_prefix|>P<|code_suffix|>S<|code_middle|>",
+    "lfm2": "<|startoftext|>A\n<|fim_pre|>P<|fim_suf|>S<|fim_mid|>",
+    "falcon-h1": "A\n<|prefix|>P<|suffix|>S<|middle|>",
 }
 every_format = pytest.mark.parametrize("fim", FORMATS.values(), ids=FORMATS)
 
@@ -110,7 +117,7 @@ def check_markers(tokenizer: TextTokenizer) -> None:
     ids = {*parts, *markers.end}
     assert len(set(parts)) == len(parts)
     assert not set(parts) & markers.end
-    assert len(markers.end) == len(fim.end)
+    assert len(markers.end) == len(fim.end) + len(fim.end_ids)
     assert (markers.middle is None) == (not fim.middle)
     assert (markers.begin is None) == (not fim.begin)
     assert (markers.file_separator is None) == (not fim.file_separator)
@@ -121,8 +128,8 @@ def check_markers(tokenizer: TextTokenizer) -> None:
 
 def test_same_markers_are_told_apart() -> None:
     assert FORMATS["qwen-coder"].prefix == FORMATS["midfill"].prefix == FORMATS["codegemma"].prefix
-    assert FORMATS["midfill"].fragments_suffice
-    assert [fim for fim in FORMATS.values() if fim.fragments_suffice] == [FORMATS["midfill"]]
+    suffice = {name for name, fim in FORMATS.items() if fim.fragments_suffice}
+    assert suffice == {"midfill", "llama-efim", "deepseek-efim"}
 
 
 def test_families_with_the_same_tokens_are_told_apart_by_the_name_of_the_model() -> None:
@@ -132,6 +139,31 @@ def test_families_with_the_same_tokens_are_told_apart_by_the_name_of_the_model()
         recognise_format(tokens, "models--ibm-granite--granite-3b-code-base/tokenizer.json") is FORMATS["granite-code"]
     )
     assert recognise_format(tokens, "models--bigcode--starcoderbase-7b/tokenizer.json") is FORMATS["starcoder"]
+
+
+def test_the_models_of_the_paper_are_told_from_others_by_the_word_enhance() -> None:
+    deepseek, llama = (set(FORMATS[name].required_tokens) for name in ("deepseek-coder", "llama-fim"))
+    efim = recognise_format(deepseek, "models--instinctguo--deepseek-coder-6.7b-enhance/tokenizer.json")
+    assert efim is FORMATS["deepseek-efim"]
+    assert efim.end_ids == (32027,)
+    assert recognise_format(deepseek, "deepseek-coder-6.7b-enhanced/tokenizer.json") is FORMATS["deepseek-coder"]
+    assert recognise_format(llama, "llama3.1-8b-enhance/tokenizer.json") is FORMATS["llama-efim"]
+    assert recognise_format(llama, "llama3.1-8b-train/tokenizer.json") is FORMATS["llama-fim"]
+
+
+def test_a_model_with_an_unknown_order_needs_its_format_named() -> None:
+    tokens = set(FORMATS["mellum"].required_tokens)
+    with pytest.raises(BadModel, match=r"not known for mellum2: name a --fim-format"):
+        choose_format("auto", tokens, "models--JetBrains--Mellum2-12B/tokenizer.json")
+    assert choose_format("mellum", tokens, "models--JetBrains--Mellum2-12B") is FORMATS["mellum"]
+
+
+def test_a_byte_level_tokenizer_has_no_space_before_the_prefix(tmp_path: Path) -> None:
+    """Mistral's tekken, other than SentencePiece's tokenizer of Codestral."""
+    write_tokenizer(tmp_path / "tekken.json", markers=FORMATS["codestral"].required_tokens)
+    tokenizer = read_tokenizer(tmp_path / "tekken.json")
+    prompt = tokenize_prompt(Prompt("import os\n", "\n"), tokenizer, context_tokens=512, max_tokens=8)
+    assert prompt.token_ids[-prompt.prefix_tokens :] == tokenizer.encode("import os\n")
 
 
 def test_a_format_is_chosen_by_name() -> None:
@@ -147,6 +179,12 @@ def test_a_format_is_chosen_by_name() -> None:
 def test_tokenizer_without_markers_is_refused() -> None:
     with pytest.raises(BadModel, match=r"gpt2/tokenizer.json has no fill-in-the-middle markers"):
         recognise_format({"<|endoftext|>"}, "gpt2/tokenizer.json")
+
+
+def test_a_tokenizer_that_lacks_a_token_of_its_family_is_refused_with_the_token() -> None:
+    tokens = set(FORMATS["granite-3"].required_tokens) - {"<|end_of_text|>"}
+    with pytest.raises(BadModel, match=r"has <fim_prefix>, .* it lacks <\|end.*, which the nearest, .*, has"):
+        recognise_format(tokens, "some/tokenizer.json")
 
 
 CODE = st.text(alphabet="ab =(\n\t\u00e9", max_size=30)
