@@ -11,6 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from inference.checkpoints.checkpoint import BUNDLED_FOLDERS, find_local_checkpoint, open_checkpoint
+from inference.checkpoints.gguf.file import find_gguf
+from inference.checkpoints.gguf.metadata import read_gguf_header
+from inference.checkpoints.gguf.tokenizer import gguf_tokenizer
 from inference.checkpoints.hub import ReportProgress, fetch_tokenizer, is_hub_name
 from inference.checkpoints.other_programs import path_of
 from inference.engine.interface import AnyEngine, EngineInfo
@@ -62,15 +65,17 @@ def open_tokenizer(model: str, fim_format: str = AUTO) -> TextTokenizer:
 
     Raises BadModel if there is none.
     """
-    folder = BUNDLED_FOLDERS.get(model) or path_of(model) or local_path(model)
-    if folder is not None and not (folder / "tokenizer.json").is_file():
-        return open_checkpoint(folder, model).tokenizer(fim_format)
-    if folder is None:
+    path = BUNDLED_FOLDERS.get(model) or path_of(model) or local_path(model)
+    if path is None:
         if not is_hub_name(model):
             raise BadModel(f"{model!r} is neither a folder, nor a GGUF file, nor a name on the Hugging Face hub")
-        folder = fetch_tokenizer(model)
-        if folder.is_file():
-            return open_checkpoint(folder, model).tokenizer(fim_format)
+        path = fetch_tokenizer(model)
+    folder = path if (path / "tokenizer.json").is_file() else None
+    file = find_gguf(path) if path.is_dir() and folder is None else path
+    if file is None:
+        return open_checkpoint(path, model).tokenizer(fim_format)  # refuses the folder, with the reason
+    if folder is None:
+        return gguf_tokenizer(read_gguf_header(file, tensors=False), fim_format)
     told = _told(folder / "config.json")
     wanted = told.get("fim_format", AUTO) if fim_format == AUTO else fim_format
     return read_tokenizer(folder / "tokenizer.json", wanted, fragments_suffice=told.get("fragments_suffice"))

@@ -5,8 +5,10 @@
 
 from __future__ import annotations
 
+import json
 import math
 import os
+import subprocess
 import sysconfig
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -14,14 +16,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from bench.llama_server import LlamaServer, run_llama_server
 from inference.backends.model import Chunk, Model
 from inference.checkpoints.architecture import Architecture
 from inference.checkpoints.checkpoint import BUNDLED_FOLDERS, Checkpoint, open_checkpoint
+from inference.checkpoints.gguf.metadata import read_gguf_header
+from inference.checkpoints.gguf.tokenizer import PRE_TOKENIZERS, UNNAMED, gguf_tokenizer
 from inference.loading.components import load_decoder
 from inference.loading.options import EngineOptions
 from inference.text.tokenization import TextTokenizer
+from tests.inference.tiny import MARKERS
+from tests.inference.tiny_gguf import tokenizer_fields, write_file
 
 pytestmark = pytest.mark.engines
 
@@ -30,6 +37,10 @@ PROMPTS, PROMPT_TOKENS, NEW_TOKENS = 20, 256, 64
 THREADS = 2
 MOST_DIFFERENT = 0.05  # of the positions
 LARGEST_MARGIN = 0.6  # nats: both engines quantize activations to 8 bits, so near ties flip
+SPLIT_PIECES = 20
+STRANGE = (
+    "x = 12345.678 + 0x1F\n\tif a['it''s'] >= b:  # ¿qué? 中文1234 한국어 naïve Éa ÀB\n\n\n    return f'{x:.2f}'\n"
+)
 FILES = os.environ.get("TEST_GGUF_FILES", "").split(":")
 
 
@@ -89,6 +100,49 @@ def load(checkpoint: Checkpoint, *, kernel: bool) -> Model:
     assert isinstance(shape, Architecture), f"{checkpoint.path} is not run by midfill's decoder"
     options = EngineOptions(kernel=kernel, threads=THREADS)
     return load_decoder(checkpoint, shape, 2048, torch.device("cpu"), torch.float32, options, lambda *_: None)
+
+
+@pytest.fixture(scope="module")
+def crossing_vocabulary(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tokenizer.json whose merges cross words, spaces and punctuation, so that only the splits keep them apart."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=6000, initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), show_progress=False, max_token_length=12
+    )
+    lines = [line[at : at + 30] for line in split_text().splitlines(keepends=True) for at in range(0, len(line), 30)]
+    tokenizer.train_from_iterator(lines, trainer)
+    tokenizer.add_special_tokens([AddedToken(marker, special=True) for marker in MARKERS])
+    path = tmp_path_factory.mktemp("vocabulary") / "tokenizer.json"
+    tokenizer.save(str(path))
+    return path
+
+
+def split_text() -> str:
+    return "".join(pieces_of_text()[:: LINES // PIECE_LINES // SPLIT_PIECES]) + STRANGE
+
+
+@pytest.mark.parametrize("name", sorted(PRE_TOKENIZERS.keys() - {UNNAMED}))
+def test_each_pre_tokenizer_splits_text_as_llama_cpp_does(
+    engines_folder: Path, crossing_vocabulary: Path, tmp_path: Path, name: str
+) -> None:
+    fields = {"general.architecture": "llama"} | tokenizer_fields(crossing_vocabulary, name)
+    file = write_file(tmp_path / "model.gguf", fields, {})
+    program = engines_folder / "llama.cpp" / "bin" / "llama-tokenize"
+    options = ["--ids", "--stdin", "--no-bos", "--no-parse-special", "--log-disable"]
+    done = subprocess.run(
+        [program, "--model", file, *options], input=split_text().encode(), capture_output=True, check=True
+    )
+    tokenizer = gguf_tokenizer(read_gguf_header(file))
+    ours, theirs = list(tokenizer.encode(split_text())), json.loads(done.stdout)
+    place = next((place for place, pair in enumerate(zip(ours, theirs, strict=False)) if pair[0] != pair[1]), None)
+    if place is not None:
+        spelled = [
+            b"|".join(tokenizer.bytes_of(id_) or b"" for id_ in ids[place : place + 8]) for ids in (ours, theirs)
+        ]
+        pytest.fail(f"the tokens differ from the {place}th on: {spelled[0]!r}, and llama.cpp's {spelled[1]!r}")
+    assert len(ours) == len(theirs)
 
 
 @pytest.mark.parametrize("name", FILES)

@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from inference.checkpoints.architecture import DIVIDED
-from inference.checkpoints.gguf.metadata import GgufHeader
+from inference.checkpoints.gguf.metadata import GgufHeader, midfill_notes
 from inference.checkpoints.weights import StoredTensor
 from protocol.errors import BadModel, bad_model
 
@@ -67,8 +67,7 @@ def gguf_config(parts: Sequence[GgufHeader]) -> dict[str, Any]:
     """
     header = parts[0]
     config = _our_config(parts) if header.architecture in OURS else _generic_config(parts)
-    told = {key: header.metadata.get(f"midfill.{key}") for key in ("fim_format", "fragments_suffice")}
-    return config | {"midfill": {key: value for key, value in told.items() if value is not None}}
+    return config | {"midfill": midfill_notes(header)}
 
 
 def _our_config(parts: Sequence[GgufHeader]) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from inference.checkpoints.architecture import Architecture, ModelShape
 from inference.checkpoints.generic_shape import read_shape
 from inference.checkpoints.gguf.config import OURS, gguf_config
 from inference.checkpoints.gguf.metadata import GgufHeader, read_gguf_header
-from inference.checkpoints.gguf.tokenizer import marked_format, tokenizer_definition
+from inference.checkpoints.gguf.tokenizer import gguf_tokenizer
 from inference.checkpoints.hub import is_first_part
 from inference.checkpoints.tensors import check_tensors
 from inference.checkpoints.weights import StoredTensor, WeightsFile
@@ -65,17 +65,7 @@ class GgufCheckpoint:
         raise BadModel(f"{self.path} is a GGUF file: this needs a folder with config.json and safetensors files")
 
     def tokenizer(self, fim_format: str = AUTO) -> TextTokenizer:
-        header, told = self.headers[0], self.config["midfill"]
-        wanted = told.get("fim_format", AUTO) if fim_format == AUTO else fim_format
-        where = f"{self.path} ({header.metadata.get('general.name', 'without a name')})"
-        with bad_model(f"{self.path} cannot be read as a tokenizer"):
-            return TextTokenizer(
-                tokenizer_definition(header),
-                where,
-                wanted,
-                fallback=marked_format(header),
-                fragments_suffice=told.get("fragments_suffice"),
-            )
+        return gguf_tokenizer(self.headers[0], fim_format)
 
     def weights(self) -> tuple[WeightsFile, ...]:
         with bad_model(f"{self.path} cannot be read"):

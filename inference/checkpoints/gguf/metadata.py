@@ -44,11 +44,14 @@ class GgufHeader:
         return self.metadata.get(f"{self.architecture}.{key}", default)
 
 
-def read_gguf_header(path: Path) -> GgufHeader:
-    """The header of `path`; BadModel, naming the file and the fault, if it is missing, truncated or no GGUF file."""
+def read_gguf_header(path: Path, *, tensors: bool = True) -> GgufHeader:
+    """The header of `path`; BadModel, naming the file and the fault, if it is missing, truncated or no GGUF file.
+
+    Without `tensors` it has metadata alone, so that types of tensors which midfill does not know are no fault.
+    """
     try:
         with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-            return _Reader(content).header(path)
+            return _Reader(content).header(path, tensors=tensors)
     except FileNotFoundError as error:
         raise BadModel(f"{path} is missing") from error
     except _Fault as error:
@@ -69,7 +72,7 @@ class _Reader:
         self._size = len(content)
         self._at = 0
 
-    def header(self, path: Path) -> GgufHeader:
+    def header(self, path: Path, *, tensors: bool) -> GgufHeader:
         if self._content[: len(MAGIC)] != MAGIC:
             raise _Fault(f"it begins with {self._content[: len(MAGIC)]!r}, not with {MAGIC!r}")
         self._at = len(MAGIC)
@@ -79,20 +82,22 @@ class _Reader:
             raise _Fault("its numbers are big-endian" if swapped else f"its version is {version}")
         tensor_count, entry_count = (self._count("Q", MOST_ENTRIES) for _ in range(2))
         metadata = {self._string(): self._value(self._number("I")) for _ in range(entry_count)}
+        if not tensors:
+            return GgufHeader(path, metadata, {})
         listed = [self._tensor() for _ in range(tensor_count)]
         alignment = metadata.get("general.alignment", DEFAULT_ALIGNMENT)
         if not isinstance(alignment, int) or alignment < 1:
             raise _Fault(f"general.alignment is {alignment!r}")
         data = -(-self._at // alignment) * alignment
-        tensors = {
+        stored = {
             name: StoredTensor(kind, shape, data + at, data + at + size) for name, kind, shape, at, size in listed
         }
-        if len(tensors) < len(listed):
+        if len(stored) < len(listed):
             raise _Fault("it has two tensors of one name")
-        end = max((tensor.stop for tensor in tensors.values()), default=0)
+        end = max((tensor.stop for tensor in stored.values()), default=0)
         if end > self._size:
             raise _Fault(f"it has {self._size} bytes, and its header describes {end}: download it again")
-        return GgufHeader(path, metadata, tensors)
+        return GgufHeader(path, metadata, stored)
 
     def _tensor(self) -> tuple[str, str, tuple[int, ...], int, int]:
         """Name, type, shape, offset in the data and size in bytes of the next tensor."""
@@ -156,3 +161,9 @@ class _Reader:
         if self._at > self._size:
             raise _Fault(f"it ends after {self._size} bytes, within its header")
         return self._content[start : self._at]
+
+
+def midfill_notes(header: GgufHeader) -> dict[str, Any]:
+    """What midfill has written into a file about its model."""
+    told = {key: header.metadata.get(f"midfill.{key}") for key in ("fim_format", "fragments_suffice")}
+    return {key: value for key, value in told.items() if value is not None}

@@ -6,14 +6,16 @@ The patterns are those of the models' own tokenizers; each splits the pieces tha
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
-from inference.checkpoints.gguf.metadata import GgufHeader
-from inference.text.fim import FIMFormat
-from protocol.errors import BadModel
+from inference.checkpoints.gguf.metadata import GgufHeader, midfill_notes
+from inference.text.fim import AUTO, FIMFormat
+from inference.text.token_ids import SPACE_MARK
+from inference.text.tokenization import TextTokenizer
+from protocol.errors import BadModel, bad_model
 
 UNNAMED = "default"
 
@@ -27,14 +29,15 @@ class PreTokenizer:
 
 
 _DIGIT = r"\p{N}"
+_LINES = r"[^\n]+|[\n]+"
 _GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 _CONTRACTIONS = r"'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD]"
 _SPACES = r"\s*[\r\n]+|\s+(?!\S)|\s+"
 _UPPER, _LOWER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
 
 
-def _as_gpt4(digits: str, punctuation: str = r" ?[^\s\p{L}\p{N}]+[\r\n]*") -> str:
-    return rf"(?:{_CONTRACTIONS})|[^\r\n\p{{L}}\p{{N}}]?\p{{L}}+|{digits}|{punctuation}|{_SPACES}"
+def _as_gpt4(digits: str, punctuation: str = r" ?[^\s\p{L}\p{N}]+[\r\n]*", letter: str = r"\p{L}") -> str:
+    return rf"(?:{_CONTRACTIONS})|[^\r\n\p{{L}}\p{{N}}]?{letter}+|{digits}|{punctuation}|{_SPACES}"
 
 
 def _by_case(digits: str, contractions: str) -> str:
@@ -44,30 +47,59 @@ def _by_case(digits: str, contractions: str) -> str:
     return rf"{words}|{digits}| ?[^\s\p{{L}}\p{{N}}]+[\r\n/]*|{_SPACES}"
 
 
+_CASED = (  # letters that have a case, as of an older Unicode and without mathematical ones
+    "A-Za-zµÀ-ÖØ-öø-ƺƼ-ƿǄ-ʓʕ-ʯͰ-ͳͶͷͻ-ͽͿΆΈ-ΊΌΎ-ΡΣ-ϵϷ-ҁҊ-ԯԱ-ՖႠ-ჅᎠ-Ᏽᏸ-ᏽᲐ-ᲺᲽ-Ჿᴀ-ᴫᵫ-ᵷᵹ-ᶚḀ-ἕἘ-Ἕἠ-ὅὈ-Ὅὐ-ὗὙὛὝ"
+    "Ὗ-ώᾀ-ᾴᾶ-ᾼιῂ-ῄῆ-ῌῐ-ΐῖ-Ίῠ-Ῥῲ-ῴῶ-ῼℂℇℊ-ℓℕℙ-ℝℤΩℨK-ℭℯ-ℴℹℼ-ℿⅅ-ⅉⅎↃↄⰀ-ⱻⱾ-ⳤⳫ-ⳮⳲⳳꙀ-ꙭꚀ-ꚛꜢ-ꝯꝱ-ꞇꞋ-ꞎꭰ-ꮿﬀ-ﬆﬓ-ﬗＡ-"
+    "Ｚａ-ｚ𐐀-𐑏𐒰-𐓓𐓘-𐓻𐲀-𐲲𐳀-𐳲𑢠-𑣟𞤀-𞥃"
+)
 _PLAIN = PreTokenizer((_GPT2,))
 _DIGITS_APART = PreTokenizer((_DIGIT, _GPT2))
 _QWEN2 = PreTokenizer((_as_gpt4(_DIGIT),))
 _LLAMA3 = (_as_gpt4(r"\p{N}{1,3}"),)
 _GPT4O = PreTokenizer((_by_case(r"\p{N}{1,3}", f"(?:{_CONTRACTIONS})?"),))
 
-_BY_NAME = {
+_LLAMA3_WORDS = PreTokenizer(_LLAMA3, True)
+_DEEPSEEK3 = PreTokenizer(
+    (
+        r"\p{N}{1,3}",
+        "[一-龥぀-ゟ゠-ヿ]+",
+        r"""[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+"""
+        rf"| ?[\p{{P}}\p{{S}}]+[\r\n]*|{_SPACES}",
+    )
+)
+_LING = rf"'(?:[sSdDmMtT]|[lL][lL]|[vV][eE]|[rR][eE])|[^\r\n\p{{L}}\p{{N}}]?\p{{L}}+|{_DIGIT}"
+
+PRE_TOKENIZERS = {
     **dict.fromkeys(("gpt-2", "phi-2", "mpt", "olmo", "jais", "trillion", "granite-docling", "mellum"), _PLAIN),
     **dict.fromkeys(("exaone4", "gigachat", "a.x-4.0"), _PLAIN),
     **dict.fromkeys(("smollm", "starcoder", "refact", "command-r", "codeshell", "exaone", "minerva-7b"), _DIGITS_APART),
     "mellum2": _DIGITS_APART,
     **dict.fromkeys(("qwen2", "deepseek-r1-qwen", "kormo", "megrez", "stablelm2", "hunyuan", "solar-open"), _QWEN2),
-    **dict.fromkeys(("llama3", "llama-v3", "llama-bpe", "falcon3", "pixtral", "glm4"), PreTokenizer(_LLAMA3, True)),
+    **dict.fromkeys(("grok-2", "f2llmv2"), _QWEN2),
+    "qwen35": PreTokenizer((_as_gpt4(_DIGIT, r" ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*", r"[\p{L}\p{M}]"),)),
+    "laguna": PreTokenizer((_LINES, *_QWEN2.patterns)),
+    **dict.fromkeys(("llama3", "llama-v3", "llama-bpe", "falcon3", "falcon-h1", "pixtral", "lfm2"), _LLAMA3_WORDS),
+    **dict.fromkeys(("glm4", "glm5", "midm-2.0"), _LLAMA3_WORDS),
+    "minicpm5": PreTokenizer((r"\p{N}{1,3}", _as_gpt4(r"\p{N}+")), True),
     **dict.fromkeys(("dbrx", "smaug-bpe", "chatglm-bpe"), PreTokenizer(_LLAMA3)),
-    **dict.fromkeys(("gpt-4o", "llama4"), _GPT4O),
+    **dict.fromkeys(("gpt-4o", "llama4", "minimax-m2", "kanana2", "talkie"), _GPT4O),
+    **dict.fromkeys(("tiny_aya", "cohere2moe"), PreTokenizer((r"\d{1,3}(?=(?:\d{3})*\b)", *_GPT4O.patterns))),
+    **dict.fromkeys(
+        ("bailingmoe", "bailingmoe2", "llada-moe"),
+        PreTokenizer((rf"{_LING}| ?[^\s\p{{L}}\p{{N}}]+[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+",)),
+    ),
     "tekken": PreTokenizer((_by_case(_DIGIT, ""),), True),
     "seed-coder": PreTokenizer((_as_gpt4(_DIGIT, r" ?[^\s\p{L}\p{N}\r\n]+"),)),
     "deepseek-coder": PreTokenizer((r"[\r\n]", r"\s?\p{L}+", r"\s?\p{P}+", "[一-龥ࠀ-一가-퟿]+", _DIGIT)),
-    "deepseek-v3": PreTokenizer(
+    **dict.fromkeys(("deepseek-v3", "hunyuan-dense", "joyai-llm", "hy_v4"), _DEEPSEEK3),
+    "deepseek-llm": PreTokenizer(
         (
-            r"\p{N}{1,3}",
-            "[一-龥぀-ゟ゠-ヿ]+",
-            r"""[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+"""
-            rf"| ?[\p{{P}}\p{{S}}]+[\r\n]*|{_SPACES}",
+            r"[\r\n]",
+            rf"\s?[{_CASED}]+",
+            "\\s?[!-/:-~！-／：-～‘-‟\u3000-。]+",
+            r"\s+$",
+            "[一-龥ࠀ-一가-퟿]+",
+            r"\p{N}+",
         )
     ),
     UNNAMED: PreTokenizer((r"[\p{P}\$\+<=>\^~\|]+", _GPT2, r"\p{N}+", "[0-9][0-9][0-9]")),
@@ -76,10 +108,10 @@ _BY_NAME = {
 
 def pre_tokenizer(name: str, where: str) -> PreTokenizer:
     """The pre-tokenizer of this name; BadModel, naming `where`, for one that midfill does not know."""
-    if name not in _BY_NAME:
-        known = ", ".join(sorted(_BY_NAME))
+    if name not in PRE_TOKENIZERS:
+        known = ", ".join(sorted(PRE_TOKENIZERS))
         raise BadModel(f"{where}: the pre-tokenizer {name!r} (tokenizer.ggml.pre) is none of those known: {known}")
-    return _BY_NAME[name]
+    return PRE_TOKENIZERS[name]
 
 
 # The numbers of gguf.TokenType.
@@ -119,17 +151,29 @@ class _Vocabulary:
         return "" if id_ is None else self.tokens[id_]
 
 
+def gguf_tokenizer(header: GgufHeader, fim_format: str = AUTO) -> TextTokenizer:
+    """The tokenizer of a file of any architecture; BadModel if it cannot be used for fill-in-the-middle."""
+    told = midfill_notes(header)
+    with bad_model(f"{header.path} cannot be read as a tokenizer"):
+        return TextTokenizer(
+            tokenizer_definition(header),
+            f"{header.path} ({header.metadata.get('general.name', 'without a name')})",
+            told.get("fim_format", AUTO) if fim_format == AUTO else fim_format,
+            fallback=marked_format(header),
+            fragments_suffice=told.get("fragments_suffice"),
+        )
+
+
 def tokenizer_definition(header: GgufHeader) -> dict[str, Any]:
     """The tokenizer as a parsed tokenizer.json; BadModel, with the file and the value, if it is unsupported."""
     kind = header.metadata.get("tokenizer.ggml.model")
-    if kind not in ("gpt2", "llama"):
+    if not isinstance(kind, str) or kind not in _KINDS:
         raise BadModel(
             f"{header.path}: its tokenizer is of the kind {kind!r} (tokenizer.ggml.model): midfill reads 'gpt2' "
-            "(byte-level BPE) and 'llama' (SentencePiece)"
+            "(byte-level BPE), 'llama' (SentencePiece) and 'gemma4'"
         )
     vocabulary = _vocabulary(header)
-    definition = _byte_level(vocabulary) if kind == "gpt2" else _sentencepiece(vocabulary)
-    return definition | {"added_tokens": list(_added_tokens(vocabulary))}
+    return _KINDS[kind](vocabulary) | {"added_tokens": list(_added_tokens(vocabulary))}
 
 
 def marked_format(header: GgufHeader) -> FIMFormat | None:
@@ -161,22 +205,41 @@ def _byte_level(vocabulary: _Vocabulary) -> dict[str, Any]:
         for pattern in split.patterns
     ]
     byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
-    used = zip(vocabulary.tokens, vocabulary.types, strict=True)
-    merges = list(_strings(header, "merges"))
-    if not merges:
-        raise BadModel(f"{header.path} has no tokenizer.ggml.merges: it is incomplete")
     return {
         "version": "1.0",
         "normalizer": None,
         "pre_tokenizer": {"type": "Sequence", "pretokenizers": [*steps, byte_level]},
         "decoder": byte_level,
-        "model": {
-            "type": "BPE",
-            "vocab": {token: id_ for id_, (token, type_) in enumerate(used) if type_ != UNUSED},
-            "merges": merges,
-            "ignore_merges": split.keeps_words,
-        },
+        "model": _merging(vocabulary) | {"ignore_merges": split.keeps_words},
     }
+
+
+def _gemma4(vocabulary: _Vocabulary) -> dict[str, Any]:
+    """Merges over whole lines, in which a mark stands for each space; bytes that no token spells have their own."""
+    return {
+        "version": "1.0",
+        "normalizer": {"type": "Replace", "pattern": {"String": " "}, "content": SPACE_MARK},
+        "pre_tokenizer": {"type": "Split", "pattern": {"Regex": _LINES}, "behavior": "Isolated", "invert": False},
+        "decoder": {
+            "type": "Sequence",
+            "decoders": [
+                {"type": "Replace", "pattern": {"String": SPACE_MARK}, "content": " "},
+                {"type": "ByteFallback"},
+                {"type": "Fuse"},
+            ],
+        },
+        "model": _merging(vocabulary) | {"byte_fallback": True},
+    }
+
+
+def _merging(vocabulary: _Vocabulary) -> dict[str, Any]:
+    header = vocabulary.header
+    used = zip(vocabulary.tokens, vocabulary.types, strict=True)
+    merges = [[merge[:at], merge[at + 1 :]] for merge in _strings(header, "merges") if (at := merge.find(" ", 1)) > 0]
+    if not merges:
+        raise BadModel(f"{header.path} has no tokenizer.ggml.merges: it is incomplete")
+    vocab = {token: id_ for id_, (token, type_) in enumerate(used) if type_ != UNUSED}
+    return {"type": "BPE", "vocab": vocab, "merges": merges}
 
 
 def _sentencepiece(vocabulary: _Vocabulary) -> dict[str, Any]:
@@ -193,6 +256,13 @@ def _sentencepiece(vocabulary: _Vocabulary) -> dict[str, Any]:
     except Exception as error:  # the libraries raise various errors for a malformed vocabulary
         raise BadModel(f"{header.path}: its tokenizer is refused by transformers: {error}") from error
     return definition
+
+
+_KINDS: dict[str, Callable[[_Vocabulary], dict[str, Any]]] = {
+    "gpt2": _byte_level,
+    "llama": _sentencepiece,
+    "gemma4": _gemma4,
+}
 
 
 def _added_tokens(vocabulary: _Vocabulary) -> Iterator[dict[str, Any]]:

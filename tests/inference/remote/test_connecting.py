@@ -7,6 +7,7 @@ import sys
 from contextlib import ExitStack
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from inference.loading.options import EngineOptions
@@ -18,6 +19,7 @@ from protocol.messages import CompletionRequest, Prompt
 from tests.inference.remote.conftest import Connect
 from tests.inference.remote.fake_servers import FakeServer, llama_server, openai_server, serving
 from tests.inference.tiny import ROOT
+from tests.inference.tiny_gguf import tokenizer_fields, write_file
 
 
 @pytest.mark.parametrize(
@@ -125,6 +127,21 @@ def test_a_named_model_has_the_tokenizer(
     connect_llama(model=str(tokenizer_folder))
     with pytest.raises(BadModel, match="is not a model folder"):
         connect_llama(model=str(tmp_path))
+
+
+def test_the_tokenizer_of_any_gguf_file_is_read(
+    connect_llama: Connect, server: FakeServer, tokenizer_folder: Path, tmp_path: Path
+) -> None:
+    """Of an architecture that midfill's own engine does not run, with a type of weights that it does not know."""
+    fields = {"general.architecture": "qwen35moe"} | tokenizer_fields(tokenizer_folder / "tokenizer.json")
+    file = write_file(tmp_path / "model.gguf", fields, {"weight": (np.zeros((2, 32), np.float32), "F32")})
+    tensor = len("weight") + 4 + 2 * 8  # behind its name, and its two dimensions, stands the type
+    content = bytearray(file.read_bytes())
+    content[content.rindex(b"weight") + tensor] = 99
+    file.write_bytes(content)
+    server.model = str(file)
+    assert connect_llama().complete(CompletionRequest("me/a", Prompt("x", "y"), 8)).text
+    assert connect_llama(model=str(tmp_path)).tokenizer.encode("def") == server.tokenizer.encode("def")
 
 
 def test_one_of_several_models_is_chosen(connect_openai: Connect, server: FakeServer, tokenizer_folder: Path) -> None:

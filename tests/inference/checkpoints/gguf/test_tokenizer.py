@@ -10,6 +10,7 @@ from tokenizers import Regex, Tokenizer, decoders, pre_tokenizers
 
 from inference.checkpoints.gguf.metadata import GgufHeader, read_gguf_header
 from inference.checkpoints.gguf.tokenizer import marked_format, tokenizer_definition
+from inference.text.fim import FORMATS
 from inference.text.tokenization import TextTokenizer, read_tokenizer
 from protocol.errors import BadModel
 from tests.inference.byte_fallback import write_fallback_tokenizer
@@ -61,6 +62,19 @@ def test_text_has_the_tokens_of_the_original(tokenizer_json: Path, tmp_path: Pat
         *(
             (name, [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)])
             for name in ("smollm", "starcoder", "refact")
+        ),
+        (
+            "qwen35",
+            [
+                pre_tokenizers.Split(
+                    Regex(
+                        r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}"
+                        r"| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+                    ),
+                    behavior="isolated",
+                ),
+                pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+            ],
         ),
         (
             "llama-bpe",
@@ -181,6 +195,20 @@ def test_sentencepiece_is_rebuilt_from_its_scores(tmp_path: Path) -> None:
         assert all(stream.push(token_id) for token_id in ours.encode(text))
         assert stream.text == text
     assert ours.encode(TEXTS[0]) == original.encode(TEXTS[0])
+
+
+def test_gemma4_merges_over_lines_and_spells_other_bytes_one_by_one(tmp_path: Path) -> None:
+    path = tmp_path / "tokenizer.json"
+    write_fallback_tokenizer(path, "gemma", FORMATS["codegemma"].required_tokens)
+    fields = tokenizer_fields(path) | {"tokenizer.ggml.model": "gemma4", "tokenizer.ggml.pre": None}
+    ours, original = tokenizer_of(header_of(tmp_path, fields)), read_tokenizer(path)
+    assert not ours.is_byte_level
+    assert ours.markers == original.markers
+    for text in TEXTS:
+        assert ours.encode(text) == original.encode(text)
+        stream = ours.text_stream()
+        assert all(stream.push(token_id) for token_id in ours.encode(text))
+        assert stream.text == text
 
 
 @pytest.mark.parametrize(
