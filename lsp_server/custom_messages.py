@@ -23,9 +23,10 @@ From the client:
   `memory` has the fields of `protocol.messages.CoreMemory`, `summary` tells it in one line, `settings` are those that
   are not at their defaults. `pid`, `memoryBytes` and `memory` may be null.
 - `midfill.listModels []`, a command: the models on this machine and some to download, as `midfill models --json` prints
-  them: `[{name, source, path, family, parameters, sizeBytes, quantization, fimFormat, neededBytes, problem, here,
-  licence, speed, recommended}]`, those that can run first; `problem` is empty for these. `here` is false for those to
-  download, which alone have a `licence`. `name` is a value for the setting `model`.
+  them: `[{name, source, path, family, parameters, sizeBytes, quantization, fimFormat, neededBytes, problem,
+  runsWith, here, licence, speed, recommended}]`, those that can run first; `problem` is empty for these. `runsWith`
+  names the engine that runs one in place of midfill's own. `here` is false for those to download, which alone have a
+  `licence`. `name` is a value for the setting `model`.
 - `midfill.downloadModel [name]`, a command: downloads a model from the Hugging Face hub, with LSP's work-done progress,
   which the user may cancel. Returns `{path}`, `{cancelled: true}`, after which the next download goes on from there, or
   `{choices: [{name, sizeBytes}]}` if a quantization must be chosen first.

@@ -167,6 +167,17 @@ def find_local_checkpoint(model: str) -> Checkpoint | None:
     return None if snapshot is None else open_checkpoint(snapshot, model)
 
 
+def find_local_gguf(model: str) -> Path | None:
+    """The GGUF file on this machine that `model` names, the first of several parts; None if it names none.
+
+    BadModel if it names several.
+    """
+    path = path_of(model) or local_path(model)
+    if path is None and is_hub_name(model):
+        path = cached_snapshot(model)
+    return find_gguf(path) if path is not None and path.is_dir() else path
+
+
 def open_checkpoint(path: Path, name: str) -> Checkpoint:
     """The checkpoint at `path`: a folder with a config.json, a GGUF file, or a folder with one.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -16,7 +16,7 @@ from inference.checkpoints.checkpoint import (
     quantization_method,
     unread,
 )
-from inference.checkpoints.gguf.file import GgufCheckpoint
+from inference.checkpoints.gguf.file import read_headers
 from inference.checkpoints.gguf.metadata import GgufHeader, read_gguf_header
 from inference.checkpoints.gguf.tokenizer import tokenizer_definition
 from inference.checkpoints.other_programs import FoundModel, Source
@@ -109,7 +109,10 @@ def _of_gguf(model: LocalModel) -> LocalModel:
         fim=_fim(tokens if isinstance(tokens, tuple) else (), f"{model.name} {header.metadata.get('general.name')}"),
     )
     try:
-        parts = _parts(described, header)
+        parts = read_headers(model.path)
+        open_checkpoint(model.path, model.name).weights()
+        if header.metadata.get("tokenizer.ggml.model") != "llama":  # whose conversion takes seconds
+            tokenizer_definition(header)
     except MidfillError as error:
         return replace(described, problem=str(error))
     return replace(
@@ -117,17 +120,6 @@ def _of_gguf(model: LocalModel) -> LocalModel:
         parameters=sum(tensor.values for part in parts for tensor in part.tensors.values()),
         size=sum(part.path.stat().st_size for part in parts),
     )
-
-
-def _parts(model: LocalModel, header: GgufHeader) -> Sequence[GgufHeader]:
-    """The headers of all parts of the model; BadModel if midfill cannot run it."""
-    if not header.tensors and header.metadata.get("split.count", 1) in (0, 1):
-        raise BadModel(f"{model.path} holds no tensors: it is a vocabulary alone")
-    checkpoint = open_checkpoint(model.path, model.name)
-    checkpoint.weights()
-    if header.metadata.get("tokenizer.ggml.model") != "llama":  # whose conversion takes seconds
-        tokenizer_definition(header)
-    return checkpoint.headers if isinstance(checkpoint, GgufCheckpoint) else (header,)
 
 
 def _of_folder(model: LocalModel, checkpoint: Checkpoint) -> LocalModel:

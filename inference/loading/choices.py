@@ -12,11 +12,12 @@ from typing import Any
 
 from inference.checkpoints.checkpoint import open_checkpoint
 from inference.checkpoints.local_models import KNOWN_MODELS, KnownModel, LocalModel, search
+from inference.loading.instead import llama_server_for
 from inference.loading.main_memory import main_memory
 from inference.loading.options import Gpu, engine_options, find_llama_server
 from inference.loading.placement import Machine, plan_load
 from inference.loading.speed_record import Speed, SpeedRecord, is_fast, recommended
-from protocol.errors import MidfillError
+from protocol.errors import BadModel, MidfillError
 from protocol.installation import version_of
 from protocol.messages import megabytes
 from protocol.rendezvous import cache_folder, resolve_model
@@ -42,7 +43,8 @@ class Device:
 class ModelChoice:
     """A model on this machine or to download; `needed` is about the memory, in bytes, to run it; 0 if unknown.
 
-    `problem` says why midfill cannot run it here; it is empty if midfill can. `speed` is as a core has kept it.
+    `problem` says why midfill cannot run it here; it is empty if midfill can, be it with the other engine that
+    `runs_with` names. `speed` is as a core has kept it.
     """
 
     model: LocalModel
@@ -52,13 +54,15 @@ class ModelChoice:
     licence: str = ""  # of a model to download
     speed: str = ""
     recommended: bool = False
+    runs_with: str = ""
 
     @property
     def summary(self) -> str:
-        """Family, size, quantization and FIM format, as far as they are known."""
+        """Family, size, quantization, FIM format and another engine, as far as they are known."""
         size = megabytes(self.model.size) if self.model.size else ""
         model = self.model
-        return ", ".join(filter(None, [model.family, size, model.quantization, model.fim, self.licence]))
+        runs = self.runs_with and f"runs with {self.runs_with}"
+        return ", ".join(filter(None, [model.family, size, model.quantization, model.fim, self.licence, runs]))
 
     def as_json(self) -> dict[str, Any]:
         """The fields that `midfill models --json` prints."""
@@ -74,6 +78,7 @@ class ModelChoice:
             "fimFormat": model.fim,
             "neededBytes": self.needed,
             "problem": self.problem,
+            "runsWith": self.runs_with,
             "here": self.here,
             "licence": self.licence,
             "speed": self.speed,
@@ -152,12 +157,16 @@ def download_telling(name: str, tell: Callable[[dict[str, object]], None]) -> No
 
 
 def _choice(model: LocalModel, settings: Settings, device: Device, llama_server: str) -> ModelChoice:
-    if model.problem:
-        return ModelChoice(model, 0, model.problem)
-    needed, lack = _needed(model, settings, device, llama_server)
-    if not model.fim:
-        lack = "its tokenizer has no fill-in-the-middle markers that midfill knows"
-    return ModelChoice(model, needed, lack)
+    needed, problem = (0, model.problem) if model.problem else _needed(model, settings, device, llama_server)
+    if not model.fim and not model.problem:
+        problem = "its tokenizer has no fill-in-the-middle markers that midfill knows"
+    if not problem or needed:  # a model that only does not fit is one that midfill's own engine runs
+        return ModelChoice(model, needed, problem)
+    try:
+        llama_server_for(model.name, problem)
+    except BadModel as error:
+        return ModelChoice(model, needed, str(error))
+    return ModelChoice(model, 0, "", runs_with="llama-server")
 
 
 def _needed(model: LocalModel, settings: Settings, device: Device, llama_server: str) -> tuple[int, str]:

@@ -18,6 +18,7 @@ from inference.checkpoints.hub import ReportProgress, fetch_tokenizer, is_hub_na
 from inference.checkpoints.other_programs import path_of
 from inference.engine.interface import AnyEngine, EngineInfo
 from inference.loading.engine import MIN_CONTEXT_TOKENS, chars_per_token, is_here, load_engine
+from inference.loading.instead import llama_server_for
 from inference.loading.options import EngineOptions, find_gpus, find_llama_server
 from inference.loading.placement import Machine, place, situation_of
 from inference.remote.engine import EventLoopThread, RemoteEngine
@@ -111,16 +112,21 @@ def open_engine(options: EngineOptions, progress: ReportProgress | None = None) 
     """The engine; the errors are those of `load_engine` or `connect`.
 
     With the local engine and the device `auto`, llama-server runs the model where `place` chooses it. If it cannot, the
-    local engine does.
+    local engine does. llama-server also runs what the local engine refuses.
     """
     if read_engine_address(options.engine) is not None:
         return connect(options, progress)
-    if program := _chosen_llama_server(options):
-        try:
-            return connect(replace(options, engine=f"llama-server={program}"), progress)
-        except EngineUnavailable as error:
-            log.warning("midfill's own engine runs %s, since llama-server cannot: %s", options.model, error)
-    return load_engine(options, progress)
+    try:
+        if program := _chosen_llama_server(options):
+            try:
+                return connect(replace(options, engine=f"llama-server={program}"), progress)
+            except EngineUnavailable as error:
+                log.warning("midfill's own engine runs %s, since llama-server cannot: %s", options.model, error)
+        return load_engine(options, progress)
+    except BadModel as error:
+        program = llama_server_for(options.model, str(error), options.fim_format)
+        log.info("llama-server runs %s, since midfill's own engine does not: %s", options.model, error)
+        return connect(replace(options, engine=f"llama-server={program}"), progress)
 
 
 def _chosen_llama_server(options: EngineOptions) -> str:
@@ -140,7 +146,13 @@ def _chosen_llama_server(options: EngineOptions) -> str:
 
 def needs_download(options: EngineOptions) -> bool:
     """Whether opening the engine downloads the model; raises for faults that show without opening it."""
-    return read_engine_address(options.engine) is None and not is_here(options)
+    if read_engine_address(options.engine) is not None:
+        return False
+    try:
+        return not is_here(options)
+    except BadModel as error:
+        llama_server_for(options.model, str(error), options.fim_format)
+        return False
 
 
 def connect(options: EngineOptions, progress: ReportProgress | None = None) -> RemoteEngine:

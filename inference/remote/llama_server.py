@@ -18,7 +18,7 @@ from typing import Any
 import httpx2
 import msgspec
 
-from inference.checkpoints.other_programs import path_of
+from inference.checkpoints.checkpoint import find_local_gguf
 from inference.loading.options import EngineOptions
 from inference.remote import supervisor
 from inference.remote.server import (
@@ -122,21 +122,11 @@ def child_environment(options: EngineOptions) -> dict[str, str]:
 
 
 def gguf_file(model: str) -> Path:
-    """The GGUF file that `model` names: itself, or the only one in its folder; BadModel if there is none."""
-    named = path_of(model)  # another program's model, a GGUF file whatever its name
-    path = named or Path(model).expanduser()
-    files = (
-        [path]
-        if named is not None and path.is_file()
-        else sorted(path.glob("*.gguf"))
-        if path.is_dir()
-        else [path]
-        if path.suffix == ".gguf"
-        else []
-    )
-    if len(files) != 1 or not files[0].is_file():
+    """The GGUF file that `model` names; BadModel if there is none."""
+    file = find_local_gguf(model)
+    if file is None:
         raise BadModel(f"llama-server needs a GGUF file, and {model!r} is none and has none: name one with --model")
-    return files[0]
+    return file
 
 
 def _free_port() -> int:

@@ -6,12 +6,13 @@ from dataclasses import replace
 
 from inference.checkpoints.checkpoint import Checkpoint, find_local_checkpoint
 from inference.loading.choices import ModelChoice, choices, choose_device, measured
+from inference.loading.instead import llama_server_for
 from inference.loading.memory_plan import MemoryPlan
 from inference.loading.options import Gpu, engine_options, find_llama_server
 from inference.loading.placement import plan_load
 from inference.loading.speed_record import recommended
 from midfill.doctor.findings import Section
-from protocol.errors import MidfillError
+from protocol.errors import BadModel, MidfillError
 from protocol.messages import megabytes
 from protocol.settings import BUNDLED_MODEL, Settings
 
@@ -36,6 +37,12 @@ def model(settings: Settings, gpus: tuple[Gpu, ...]) -> Section:
             if plan.placement.runner in ("CPU", "GPU"):
                 facts += [("dtype", plan.dtype), ("memory", _show_plan(plan.memory))]
             problems += [plan.lack] if plan.lack else []
+    except BadModel as error:
+        try:
+            program = llama_server_for(settings.model, str(error), settings.fim_format)
+            facts.append(("runs on", f"llama-server: {program}, since midfill's own engine does not run it: {error}"))
+        except BadModel as refused:
+            problems.append(str(refused))
     except MidfillError as error:
         problems.append(str(error))
     facts += [("device", name), *_speed(settings)]

@@ -309,7 +309,8 @@ def _client(place: PagePosition) -> ClientPosition:
 
 def _summary(model: dict[str, Any]) -> str:
     size = f"{model['sizeBytes'] / 1e6:,.0f} MB" if model["sizeBytes"] else ""
-    return ", ".join(filter(None, (model["source"], model["family"], size, model["quantization"])))
+    runs = model["runsWith"] and f"runs with {model['runsWith']}"
+    return ", ".join(filter(None, (model["source"], model["family"], size, model["quantization"], runs)))
 
 
 def make_app(settings: Settings, port: int, keys: PageKeys, connections: Connections) -> Starlette:

@@ -5,14 +5,20 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
 from inference.loading.choices import choices
+from inference.loading.options import EngineOptions
+from inference.remote import connecting
 from midfill.commands import app
-from midfill.doctor.models import models
+from midfill.doctor.models import model, models
+from protocol.errors import BadModel
 from protocol.settings import Settings
-from tests.inference.gguf_files import write_gguf
+from tests.inference.gguf_files import QWEN_MARKERS, write_gguf
+from tests.inference.tiny import write_tokenizer
+from tests.inference.tiny_gguf import tokenizer_fields, write_file
 
 
 @pytest.fixture
@@ -46,6 +52,53 @@ def test_text_for_people(home: Path) -> None:
     assert result.exit_code == 0
     assert f"{home / 'coder.gguf'} llama.cpp\n  qwen2, " in result.stdout
     assert "cannot run: " in result.stdout
+
+
+@pytest.fixture
+def hybrid(home: Path) -> Path:
+    """A whole file of an architecture that midfill's own engine does not run."""
+    write_tokenizer(home / "tokenizer.json", markers=QWEN_MARKERS)
+    fields = {"general.architecture": "qwen35moe"} | tokenizer_fields(home / "tokenizer.json", "qwen35")
+    return write_file(home / "hybrid.gguf", fields, {"token_embd.weight": (np.zeros((2, 32), np.float32), "F32")})
+
+
+@pytest.fixture
+def llama_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A program of this name, the only one on the PATH."""
+    program = tmp_path / "bin" / "llama-server"
+    program.parent.mkdir()
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(program.parent))
+    return program
+
+
+def test_what_only_llama_server_runs_is_offered_with_it(hybrid: Path, llama_server: Path) -> None:
+    (choice,) = [choice for choice in choices(Settings(), ()) if choice.model.name == str(hybrid)]
+    assert (choice.problem, choice.as_json()["runsWith"]) == ("", "llama-server")
+    assert choice.summary.endswith("qwen-coder, runs with llama-server")
+    section = model(Settings(model=str(hybrid)), ())
+    assert section.problems == ()
+    assert f"llama-server: {llama_server}, since midfill's own engine does not run it" in dict(section.facts)["runs on"]
+    llama_server.unlink()
+    (choice,) = [choice for choice in choices(Settings(), ()) if choice.model.name == str(hybrid)]
+    for problem in (choice.problem, *model(Settings(model=str(hybrid)), ()).problems):
+        assert "'qwen35moe'" in problem
+        assert "install llama.cpp, with its llama-server on the PATH" in problem
+
+
+def test_llama_server_is_started_for_what_it_alone_runs(
+    hybrid: Path, llama_server: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[str] = []
+    monkeypatch.setattr(connecting, "connect", lambda options, _: opened.append(options.engine))
+    options = EngineOptions(str(hybrid))
+    assert not connecting.needs_download(options)
+    connecting.open_engine(options)
+    assert opened == [f"llama-server={llama_server}"]
+    hybrid.write_bytes(hybrid.read_bytes()[:-1])
+    with pytest.raises(BadModel, match="its header describes"):
+        connecting.needs_download(options)
 
 
 def test_a_model_that_does_not_fit(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

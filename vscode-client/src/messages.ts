@@ -97,6 +97,8 @@ export interface ModelDescription {
   quantization?: string;
   /** Why midfill cannot run it; empty where it can. */
   problem: string;
+  /** The engine that runs it in place of midfill's own. */
+  runsWith?: string;
   /** False for one to download. */
   here?: boolean;
   /** Of one to download. */

@@ -100,9 +100,11 @@ async function listed(server: Server): Promise<ModelDescription[]> {
 }
 
 function described(model: ModelDescription): Entry {
-  const { name, source, family, sizeBytes, quantization, licence, speed, problem } = model;
+  const { name, source, family, sizeBytes, quantization, licence, runsWith, speed, problem } = model;
   const remote = model.here === false;
-  const description = [remote ? "" : source, family, gigabytes(sizeBytes), quantization, licence].filter(Boolean).join(", ");
+  const runs = runsWith ? `runs with ${runsWith}` : "";
+  const parts = [remote ? "" : source, family, gigabytes(sizeBytes), quantization, licence, runs];
+  const description = parts.filter(Boolean).join(", ");
   const detail = problem || speed;
   return {
     label: model.recommended === true ? `$(star) ${name}` : name,

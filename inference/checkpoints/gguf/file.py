@@ -100,12 +100,8 @@ def known_by_suffix(path: Path) -> Iterator[Path]:
 
 def open_gguf(path: Path, name: str) -> GgufCheckpoint:
     """The checkpoint in a GGUF file, or in the parts that it is the first of; BadModel, with the file and the value."""
-    header = read_gguf_header(path)
-    count, number = (header.metadata.get(key, default) for key, default in (("split.count", 1), ("split.no", 0)))
-    # The first part has the metadata of all: llama-gguf-split leaves the others without even the architecture.
-    parts = () if count in (0, 1) else tuple(map(read_gguf_header, _parts(path, count, number)))
-    headers = (header, *(replace(part, metadata=header.metadata) for part in parts[1:]))
-    config = gguf_config(headers)
+    headers = read_headers(path)
+    header, config = headers[0], gguf_config(headers)
     shape = read_shape(config, str(path))
     tokens = len(header.metadata.get("tokenizer.ggml.tokens", ()))
     if tokens > config["vocab_size"]:
@@ -116,6 +112,17 @@ def open_gguf(path: Path, name: str) -> GgufCheckpoint:
     if len(headers) > 1 and header.architecture not in OURS:
         raise BadModel(f"{path} is in {len(headers)} parts: join them with llama-gguf-split --merge")
     return GgufCheckpoint(name, path, config, shape, headers)
+
+
+def read_headers(path: Path) -> tuple[GgufHeader, ...]:
+    """The headers of a file, or of the parts that it is the first of; BadModel if one is missing or damaged."""
+    header = read_gguf_header(path)
+    count, number = (header.metadata.get(key, default) for key, default in (("split.count", 1), ("split.no", 0)))
+    # The first part has the metadata of all: llama-gguf-split leaves the others without even the architecture.
+    parts = () if count in (0, 1) else tuple(map(read_gguf_header, _parts(path, count, number)))
+    if not any(part.tensors for part in (header, *parts)):
+        raise BadModel(f"{path} holds no tensors: it is a vocabulary alone")
+    return (header, *(replace(part, metadata=header.metadata) for part in parts[1:]))
 
 
 def _parts(path: Path, count: Any, number: Any) -> Iterator[Path]:

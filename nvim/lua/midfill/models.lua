@@ -18,6 +18,7 @@ local downloads = {} ---@type table<integer, table<string|integer, string>> by c
 ---@field sizeBytes integer
 ---@field quantization string
 ---@field problem string why midfill cannot run it; empty if it can
+---@field runsWith string|nil the engine that runs it in place of midfill's own
 ---@field here boolean|nil false for one to download
 ---@field licence string|nil of one to download
 ---@field recommended boolean|nil
@@ -37,6 +38,7 @@ local function described(model)
     size,
     model.quantization,
     model.licence or '',
+    (model.runsWith or '') ~= '' and 'runs with ' .. model.runsWith or '',
     model.recommended and 'recommended' or '',
   })
   local problem = model.problem ~= '' and ' -- cannot run: ' .. model.problem or ''

@@ -95,7 +95,9 @@ def test_a_missing_program_is_named(gguf: Path) -> None:
 def test_only_gguf_files_are_taken(gguf: Path, tmp_path: Path) -> None:
     assert gguf_file(str(gguf)) == gguf_file(str(tmp_path)) == gguf
     (tmp_path / "other.gguf").touch()
-    for model in (str(tmp_path), "bundled", str(tmp_path / "missing.gguf")):
+    with pytest.raises(BadModel, match="has several models: choose one of"):
+        gguf_file(str(tmp_path))
+    for model in ("bundled", str(tmp_path / "missing.gguf")):
         with pytest.raises(BadModel, match="needs a GGUF file"):
             gguf_file(model)
 
