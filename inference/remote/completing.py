@@ -45,6 +45,7 @@ class RemoteRun:
     query: GenerationQuery
     place: RemoteSlot
     expected_cached: int  # prompt tokens that the server should have resident
+    mark: int = 0  # tokens that are computed first and alone, so that the server keeps its states behind them
     cost: Cost = field(init=False)
     future: Future[Completion] | None = None
     cached_tokens: int | None = None  # as the server reports them
@@ -195,9 +196,11 @@ class RemoteCompleter:
         """The completion; the errors are the server's."""
         run = self.run
         if self.spec.max_tokens == 0:
-            async with aclosing(self.server.stream(run.query)) as pieces:
-                async for piece in pieces:
-                    run.note(piece)
+            if run.mark:
+                await self._compute(self.prompt.token_ids[: run.mark])
+            cached = run.cached_tokens
+            await self._compute(self.prompt.token_ids)
+            run.cached_tokens = run.cached_tokens if cached is None else cached
             run.is_prefilled = run.has_ended = True
             return self._completion("", "length", _Text(self._stops(), 0, "", 0))
         main = self._text()
@@ -207,6 +210,13 @@ class RemoteCompleter:
         if self.spec.alternatives:
             alternatives, extra = await self._alternatives(main, text)
         return self._completion(text, reason, main, alternatives, extra)
+
+    async def _compute(self, token_ids: TokenIds) -> None:
+        """Make the prompt, or its beginning, resident."""
+        is_whole = len(token_ids) == len(self.prompt.token_ids)
+        async with aclosing(self.server.stream(replace(self.run.query, token_ids=token_ids))) as pieces:
+            async for piece in pieces:
+                self.run.note(piece if is_whole else replace(piece, tokens=(), end=None))
 
     def _text(self) -> _Text:
         typed = self.prompt.typed

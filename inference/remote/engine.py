@@ -120,7 +120,7 @@ class RemoteEngine(AnyEngine):
         self.tokens_checked = tokens_checked
         self._server = server
         self._facts = facts
-        self._places = RemoteSlots(facts.slots)
+        self._places = RemoteSlots(facts.slots, keeps_states=facts.keeps_states)
         self._has_failed = False  # a request to the server
         self._replaced = ""  # why the server is not the one that the engine connected to; empty while it is
         self._healer = Healer(tokenizer) if heals else None
@@ -260,7 +260,11 @@ class RemoteEngine(AnyEngine):
             reuse=reuse,
             salt=_opaque(user) if self._separates_users and (user := user_of(spec.session)) else "",
         )
-        return RemoteRun(request, start, query, place, expected - expected % cost.block_tokens)
+        run = RemoteRun(request, start, query, place, expected - expected % cost.block_tokens)
+        if self._facts.keeps_states and not spec.max_tokens:
+            end = start.prompt.prefix_end(self.tokenizer.markers)
+            run.mark = end if end > expected else 0
+        return run
 
     def _note_done(self, run: RemoteRun, future: Future[Completion]) -> None:
         with self._changed:

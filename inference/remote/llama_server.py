@@ -19,6 +19,8 @@ import httpx2
 import msgspec
 
 from inference.checkpoints.checkpoint import find_local_gguf
+from inference.checkpoints.gguf.metadata import read_gguf_header
+from inference.checkpoints.gguf.states import state_bytes
 from inference.loading.options import EngineOptions
 from inference.remote import supervisor
 from inference.remote.server import (
@@ -37,6 +39,9 @@ from protocol.messages import Sampling
 DEFAULT_SLOTS = 4
 BATCH_TOKENS = 512
 """Tokens per step of a prefill: llama-server notices a closed request between two steps."""
+CHECKPOINT_BYTES = 512 * 2**20
+CHECKPOINTS = (4, 32)
+"""Fewest and most of a slot. A keystroke makes two, and a deletion goes back to one."""
 LISTENS_WITHIN_S = 60.0
 START_POLL_S = 0.05
 END_S = 8.0
@@ -87,6 +92,7 @@ def start_llama_server(program: str, options: EngineOptions) -> LlamaServerChild
     if found is None:
         raise BadInput(f"there is no program {program!r}: install llama.cpp, or set --engine llama-server=PATH")
     file = gguf_file(options.model)
+    states = state_bytes(read_gguf_header(file, tensors=False))
     port = _free_port()
     key = secrets.token_urlsafe(24)
     command = [found, "--model", str(file), "--host", "127.0.0.1", "--port", str(port)]
@@ -94,7 +100,7 @@ def start_llama_server(program: str, options: EngineOptions) -> LlamaServerChild
         [sys.executable, "-I", supervisor.__file__, *command],
         stdin=subprocess.PIPE,
         stdout=sys.stderr.fileno(),  # the core's log
-        env={**os.environ, **child_environment(options), "LLAMA_API_KEY": key},
+        env={**os.environ, **child_environment(options, states), "LLAMA_API_KEY": key},
     )
     child = LlamaServerChild(process, EngineAddress("llama-server", f"http://127.0.0.1:{port}"), key)
     try:
@@ -105,8 +111,11 @@ def start_llama_server(program: str, options: EngineOptions) -> LlamaServerChild
     return child
 
 
-def child_environment(options: EngineOptions) -> dict[str, str]:
-    """llama-server's options as variables: other than on a command line, it ignores those that it does not know."""
+def child_environment(options: EngineOptions, states: int) -> dict[str, str]:
+    """llama-server's options as variables: other than on a command line, it ignores those that it does not know.
+
+    `states` is the size of a copy of the model's recurrent states; a slot keeps as many as CHECKPOINT_BYTES hold.
+    """
     slots = options.slots or DEFAULT_SLOTS
     chosen = {
         "LLAMA_ARG_N_PARALLEL": slots,
@@ -116,6 +125,9 @@ def child_environment(options: EngineOptions) -> dict[str, str]:
         "LLAMA_ARG_CACHE_RAM": 0,  # used only where the server chooses the slot
         "LLAMA_ARG_UI": 0,
     }
+    if states:
+        fewest, most = CHECKPOINTS
+        chosen["LLAMA_ARG_CTX_CHECKPOINTS"] = max(fewest, min(most, CHECKPOINT_BYTES // states))
     if options.threads:
         chosen["LLAMA_ARG_THREADS"] = options.threads
     return {name: str(value) for name, value in chosen.items()}
@@ -210,6 +222,7 @@ class LlamaServer:
             context_tokens=props.default_generation_settings.n_ctx,
             capacity=props.total_slots,
             slots=props.total_slots,
+            keeps_states=_keeps_states(file),
         )
 
     async def tokenize(self, text: str) -> list[int] | None:
@@ -247,6 +260,14 @@ class LlamaServer:
                 if error.status != LOADING_STATUS or asyncio.get_running_loop().time() > deadline:
                     raise
             await asyncio.sleep(POLL_S)
+
+
+def _keeps_states(file: str) -> bool:
+    """Whether the model has recurrent states; False for a file of another machine."""
+    try:
+        return state_bytes(read_gguf_header(Path(file), tensors=False)) > 0
+    except BadModel:
+        return False
 
 
 def _body(query: GenerationQuery) -> dict[str, Any]:

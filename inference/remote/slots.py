@@ -17,6 +17,8 @@ TOLERANCE_TOKENS = 64
 """A server with slots that has this many tokens less than expected has lost nothing of use."""
 BLOCK_TOLERANCE_TOKENS = 256
 """As TOLERANCE_TOKENS, for a server that keeps whole blocks, of 16 to 128 tokens."""
+STATE_TOLERANCE_TOKENS = 1024
+"""As TOLERANCE_TOKENS, where copies of recurrent states stand up to a batch of 512 tokens before a prompt's end."""
 
 
 @dataclass(slots=True, eq=False)
@@ -33,10 +35,12 @@ class RemoteSlot:
 class RemoteSlots:
     """Lends each session the place that has its last prompt. For one thread only."""
 
-    def __init__(self, slots: int | None) -> None:
-        """`slots` is None for a server that places prompts by itself."""
+    def __init__(self, slots: int | None, *, keeps_states: bool = False) -> None:
+        """`slots` is None for a server that places prompts by itself; for `keeps_states` see `ServerFacts`."""
         self._slots = slots
         self._tolerance = BLOCK_TOLERANCE_TOKENS if slots is None else TOLERANCE_TOKENS
+        if keeps_states:
+            self._tolerance = STATE_TOLERANCE_TOKENS
         self._idle = [RemoteSlot(number) for number in range(slots or 0)]  # the least recently used first
         self._lent: list[RemoteSlot] = []
         self.requests_with_losses = 0

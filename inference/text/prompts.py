@@ -38,6 +38,14 @@ class TokenizedPrompt:
     increment_tokens: int
     typed: bytes = b""  # end of the increment, left to token healing
 
+    def prefix_end(self, markers: MarkerIds) -> int:
+        """The tokens up to the end of the prefix, which other suffixes may follow; 0 if the suffix is before it."""
+        ids = self.token_ids
+        if markers.prefix not in ids or markers.suffix not in ids:
+            return 0
+        end = ids.index(markers.suffix)
+        return end if end > ids.index(markers.prefix) else 0
+
 
 @dataclass(frozen=True, slots=True)
 class _Fragments:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from itertools import count, pairwise
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
@@ -32,6 +33,7 @@ from tests.inference.remote.fake_servers import (
     until,
 )
 from tests.inference.requests import begin
+from tests.inference.tiny_gguf import tokenizer_fields, write_file
 
 PREFIX = "def first(value):\n    return value\n\n\n" * 16
 SUFFIX = "\n\n\ndef last(value):\n    return value\n"
@@ -142,6 +144,24 @@ def test_ahead_work_makes_the_prompt_resident(engine: RemoteEngine, server: Fake
     assert (completion.text, completion.usage.generated_tokens) == ("", 0)
     assert server.bodies[-1].get("n_predict", server.bodies[-1].get("max_tokens")) in (0, 1)
     assert engine.complete(ask()).usage.recomputed_tokens <= 16
+
+
+def test_ahead_work_computes_a_new_prefix_alone_where_states_are_kept(
+    connect_llama: Connect, server: FakeServer, tokenizer_folder: Path, tmp_path: Path
+) -> None:
+    fields = tokenizer_fields(tokenizer_folder / "tokenizer.json")
+    sizes = {"lfm2.block_count": 2, "lfm2.embedding_length": 8, "lfm2.shortconv.l_cache": 3}
+    server.model = str(write_file(tmp_path / "lfm2.gguf", {"general.architecture": "lfm2", **fields, **sizes}, {}))
+    engine = connect_llama()
+    first = engine.complete(ask(max_tokens=0)).usage
+    assert first.recomputed_tokens == first.prompt_tokens
+    assert engine.complete(ask("x", max_tokens=0)).usage.recomputed_tokens <= 2
+    prefix, whole, longer = (body["prompt"] for body in server.bodies)
+    assert prefix == whole[: whole.index(engine.tokenizer.markers.suffix)]
+    assert longer[: len(whole)] == whole
+    assert [body["n_predict"] for body in server.bodies] == [0, 0, 0]
+    engine.complete(ask("y", "me/b"))  # no ahead work
+    assert len(server.bodies) == 4
 
 
 def test_alternatives_leave_the_text_at_a_token(engine: RemoteEngine, server: FakeServer) -> None:

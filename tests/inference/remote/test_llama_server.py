@@ -14,10 +14,21 @@ import pytest
 
 from inference.loading.options import EngineOptions
 from inference.remote import supervisor
-from inference.remote.llama_server import gguf_file, start_llama_server
+from inference.remote.llama_server import child_environment, gguf_file, start_llama_server
 from protocol.errors import BadInput, BadModel, EngineUnavailable
+from tests.inference.tiny_gguf import write_file
 
 PATIENCE_S = 60.0
+HYBRID = {
+    "general.architecture": "granitehybrid",
+    "granitehybrid.block_count": 40,
+    "granitehybrid.attention.head_count_kv": [0] * 36 + [8] * 4,
+    "granitehybrid.ssm.conv_kernel": 4,
+    "granitehybrid.ssm.inner_size": 3072,
+    "granitehybrid.ssm.state_size": 128,
+    "granitehybrid.ssm.group_count": 1,
+}
+"""Of a model of 55 MiB of states."""
 
 PROGRAM = """#!{python}
 import http.server, json, os, sys
@@ -37,9 +48,7 @@ http.server.HTTPServer(("127.0.0.1", int(sys.argv[sys.argv.index("--port") + 1])
 
 @pytest.fixture
 def gguf(tmp_path: Path) -> Path:
-    path = tmp_path / "model.gguf"
-    path.touch()
-    return path
+    return write_file(tmp_path / "model.gguf", HYBRID, {})
 
 
 def write_program(folder: Path, *, fails: bool = False) -> Path:
@@ -77,7 +86,14 @@ def test_it_is_started_with_slots_and_context_and_a_key_of_its_own(gguf: Path, t
     assert variables["LLAMA_ARG_N_PARALLEL"] == "3"
     assert variables["LLAMA_ARG_CTX_SIZE"] == "3000"
     assert variables["LLAMA_ARG_THREADS"] == "2"
+    assert variables["LLAMA_ARG_CTX_CHECKPOINTS"] == "9"  # copies in 512 MiB
     assert ends(pid)
+
+
+@pytest.mark.parametrize(("mebibytes", "copies"), [(0, None), (0.1, "32"), (62, "8"), (148, "4")])
+def test_a_slot_keeps_as_many_copies_of_states_as_memory_allows(mebibytes: float, copies: str | None) -> None:
+    chosen = child_environment(EngineOptions(), int(mebibytes * 2**20))
+    assert chosen.get("LLAMA_ARG_CTX_CHECKPOINTS") == copies
 
 
 @pytest.mark.skipif(os.name != "posix", reason="needs scripts that can be executed")
