@@ -23,7 +23,7 @@ from inference.checkpoints.other_programs import FoundModel, Source
 from inference.checkpoints.weights import StoredTensor, find_weights
 from inference.text.fim import AUTO, choose_format
 from inference.text.tokenization import added_tokens, read_definition
-from protocol.errors import BadModel, MidfillError, bad_model
+from protocol.errors import MidfillError, bad_model
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from typing import Protocol
 from inference.engine.request import Request
 from inference.engine.slots import Resident
 from inference.text.prompts import Stretch
+from inference.text.tokenization import TextTokenizer
 from kv_store.interface import StoreStats
 from protocol.messages import Completion, CompletionRequest, Usage
 
@@ -42,6 +43,7 @@ class AnyEngine(Protocol):
 
     info: EngineInfo
     device: DeviceHooks
+    tokenizer: TextTokenizer
 
     @property
     def capacity(self) -> int:

@@ -6,7 +6,7 @@ import json
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 SETTINGS = (
     "model", "device", "dtype", "weights", "core", "core_token", "fim_format", "prefix_tokens", "suffix_tokens",
-    "exact", "other_files_tokens",
+    "exact", "other_files_tokens", "engine", "engine_key",
 )  # fmt: skip
 HELD_OUT_TASKS = 500  # without --limit
 FIDELITY_PLACES = 300  # of each language and kind, without --limit
@@ -77,6 +77,16 @@ class EvalArguments:
     paths: Annotated[
         list[Path] | None, typer.Argument(metavar="[PATHS]...", help="Of --fidelity.", show_default=False)
     ] = None
+    paper: Annotated[
+        bool,
+        typer.Option(
+            "--paper",
+            help="pass@1 with FIM and EFIM prompts by the protocol of the EFIM paper (arXiv 2505.21889).",
+        ),
+    ] = False
+    models: Annotated[
+        str, typer.Option("--models", help="Of --paper, comma separated, one after another.", show_default="--model")
+    ] = ""
     packages: Annotated[
         Path | None, typer.Option("--packages", help="Keep those packages in this folder, not in the user's cache.")
     ] = None
@@ -140,7 +150,8 @@ def eval_command(settings: Settings, arguments: EvalArguments) -> None:
     runs code that the model has written. --cross-file is an evaluation of its own: it downloads pinned packages with
     pip and npm once, and takes --limit (per language), --seed, --max-new-tokens, --best-of, --healing and --json. So is
     --fidelity, which plays the author's text as the model's, and takes --limit (per language and kind of place), --seed
-    and --json. --next-edit scores edits anywhere in a document, as answered and through the gate; it takes --answers,
+    and --json; and so is --paper, which takes --human-eval, --models, --limit, --seed and --json, and runs code.
+    --next-edit scores edits anywhere in a document, as answered and through the gate; it takes --answers,
     --next-edit-format and --json, and for a recorded session --limit (pauses) and --seed.
     """
     if arguments.next_edit is not None:
@@ -151,6 +162,9 @@ def eval_command(settings: Settings, arguments: EvalArguments) -> None:
         return
     if arguments.paths:
         raise BadInput(f"{arguments.paths[0]} is for --fidelity alone")
+    if arguments.paper:
+        _evaluate_paper(settings, arguments)
+        return
     from midfill_lab.evaluation.runner import Asking, core_by_address, engine_in_process
 
     if arguments.resume and not (arguments.cross_file and arguments.json_file not in (None, Path("-"))):
@@ -293,6 +307,29 @@ def _evaluate_next_edit(settings: Settings, folder: Path, arguments: EvalArgumen
         arguments.console.print(f"{count:4} silent: {reason}", highlight=False)
 
 
+def _evaluate_paper(settings: Settings, arguments: EvalArguments) -> None:
+    """A table of pass@1 by model, layout and split, and each figure as JSON."""
+    from midfill_lab.evaluation.paper import LAYOUTS, SPLITS, PaperEvaluator, report
+    from midfill_lab.evaluation.runner import opened
+
+    if settings.core or not arguments.allow_code_execution:
+        raise BadInput("--paper measures pass@1, on an engine: give --allow-code-execution, and no --core")
+    notes = Console(stderr=True)
+    task_sets = _task_sets(replace(arguments, held_out=None), SPLITS)
+    sandbox = _sandbox(arguments, task_sets, notes)
+    assert sandbox is not None  # the benchmark has tests
+    rows = []
+    with _json_lines(arguments.json_file) as write:
+        for model in filter(None, map(str.strip, (arguments.models or settings.model).split(","))):
+            with opened(replace(settings, model=model), "off") as engine, _bars(notes) as progress:
+                evaluator = PaperEvaluator(model, engine, sandbox, arguments.seed)
+                for layout, tasks in product(LAYOUTS, task_sets):
+                    bar = progress.add_task(f"{model} {layout} {tasks.split}", total=len(tasks.tasks))
+                    rows.append(evaluator.row(tasks, layout, partial(progress.advance, bar)))
+                    write(rows[-1].as_json())
+    arguments.console.print(report(rows))
+
+
 def _bars(notes: Console) -> Progress:
     """Bars on stderr, if that is a terminal."""
     columns = (TextColumn("{task.description:42}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
@@ -326,7 +363,7 @@ def _task_sets(arguments: EvalArguments, splits: Sequence[Split]) -> list[TaskSe
         raise BadInput("no tasks: give --human-eval or --held-out")
     sets = []
     if human_eval is not None:
-        tasks = read_benchmark(human_eval)
+        tasks = read_benchmark(human_eval, as_published=arguments.paper)
         found = [TaskSet("human-eval-infilling", split, tuple(tasks[split])) for split in splits if split in tasks]
         if not found:
             raise BadInput(f"{human_eval} has no tasks of --split {','.join(splits)}")

@@ -26,7 +26,7 @@ from protocol.messages import Completion, CompletionRequest, CoreStatus, Prompt,
 from protocol.settings import Settings
 
 if TYPE_CHECKING:
-    from inference.engine.engine import Engine
+    from inference.engine.interface import AnyEngine
     from inference.text.tokenization import TextTokenizer
 
 _WORD = re.compile(r"\w*")
@@ -123,15 +123,16 @@ class Evaluated:
 
 
 @contextmanager
-def engine_in_process(settings: Settings, healing: Literal["auto", "on", "off"], asking: Asking) -> Iterator[Evaluated]:
-    """The model of the settings, loaded into this process."""
-    from inference.loading.engine import load_engine
+def opened(settings: Settings, healing: Literal["auto", "on", "off"]) -> Iterator[AnyEngine]:
+    """The engine of the settings: in this process, or in the other one that they name."""
     from inference.loading.options import EngineOptions
-    from inference.text.healing import wants_healing
+    from inference.remote.connecting import open_engine
 
-    engine = load_engine(
+    engine = open_engine(
         EngineOptions(
             model=settings.model,
+            engine=settings.engine,
+            engine_key=settings.engine_key,
             device=settings.device,
             dtype=settings.dtype,
             weights=settings.weights,
@@ -141,8 +142,19 @@ def engine_in_process(settings: Settings, healing: Literal["auto", "on", "off"],
             healing=healing,
         )
     )
-    heals = wants_healing(healing, engine.tokenizer.format)
     try:
+        yield engine
+    finally:
+        engine.close()
+
+
+@contextmanager
+def engine_in_process(settings: Settings, healing: Literal["auto", "on", "off"], asking: Asking) -> Iterator[Evaluated]:
+    """The model of the settings, on their engine."""
+    from inference.text.healing import wants_healing
+
+    with opened(settings, healing) as engine:
+        heals = wants_healing(healing, engine.tokenizer.format)
         yield Evaluated(
             settings.model,
             f"{settings.model} on {engine.info.device}, healing {'on' if heals else 'off'}",
@@ -152,8 +164,6 @@ def engine_in_process(settings: Settings, healing: Literal["auto", "on", "off"],
             heals,
             engine.complete,
         )
-    finally:
-        engine.close()
 
 
 @contextmanager
@@ -294,7 +304,7 @@ class Asking:
         )
 
 
-def completes_with(engine: Engine, asking: Asking) -> Complete:
+def completes_with(engine: AnyEngine, asking: Asking) -> Complete:
     """The engine's completions."""
     return lambda prompt, stop: texts_of(engine.complete(asking.request(prompt, stop)))
 

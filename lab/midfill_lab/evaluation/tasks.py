@@ -157,12 +157,15 @@ KINDS: dict[str, Split] = {
 _FIELDS = ("task_id", "entry_point", "prompt", "suffix", "canonical_solution", "test")
 
 
-def read_benchmark(path: Path) -> dict[Split, list[Task]]:
-    """The tasks of a file, or of a folder with the benchmark's own file names; BadInput if there are none."""
+def read_benchmark(path: Path, *, as_published: bool = False) -> dict[Split, list[Task]]:
+    """The tasks of a file, or of a folder with the benchmark's own file names; BadInput if there are none.
+
+    `as_published` leaves the last newline of whole lines in the middle.
+    """
     tasks: dict[Split, list[Task]] = {}
     for file in _files(path):
         for number, line in enumerate(_lines(file), 1):
-            task = _task(line, f"{file}, line {number}")
+            task = _task(line, f"{file}, line {number}", as_published=as_published)
             tasks.setdefault(task.split, []).append(task)
     if not tasks:
         raise BadInput(f"{path} has no tasks of HumanEval-Infilling")
@@ -189,7 +192,7 @@ def _lines(file: Path) -> list[str]:
         raise BadInput(f"{file} cannot be read: {error}") from error
 
 
-def _task(line: str, where: str) -> Task:
+def _task(line: str, where: str, *, as_published: bool) -> Task:
     try:
         record = json.loads(line)
         task_id, entry_point, prompt, suffix, solution, test = (str(record[field]) for field in _FIELDS)
@@ -199,7 +202,7 @@ def _task(line: str, where: str) -> Task:
     if kind not in KINDS:
         raise BadInput(f"{where}: {task_id} is not supported: choose tasks of {', '.join(KINDS)}")
     task = Task(task_id, KINDS[kind], prompt, solution, suffix, f"{test}\ncheck({entry_point})")
-    if task.is_of_lines and solution.endswith("\n"):
+    if task.is_of_lines and solution.endswith("\n") and not as_published:
         return replace(task, middle=solution[:-1], after="\n" + suffix)
     return task
 
