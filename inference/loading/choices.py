@@ -163,10 +163,11 @@ def _choice(model: LocalModel, settings: Settings, device: Device, llama_server:
     if not problem or needed:  # a model that only does not fit is one that midfill's own engine runs
         return ModelChoice(model, needed, problem)
     try:
-        llama_server_for(model.name, problem)
+        if llama_server_for(model.name, problem):
+            return ModelChoice(model, 0, "", runs_with="llama-server")
     except BadModel as error:
-        return ModelChoice(model, needed, str(error))
-    return ModelChoice(model, 0, "", runs_with="llama-server")
+        problem = str(error)
+    return ModelChoice(model, 0, problem)
 
 
 def _needed(model: LocalModel, settings: Settings, device: Device, llama_server: str) -> tuple[int, str]:

@@ -16,16 +16,16 @@ REMEDY = "llama-server may run it: install llama.cpp, with its llama-server on t
 def llama_server_for(model: str, problem: str, fim_format: str = AUTO) -> str:
     """The llama-server that may run `model`, which midfill's own engine does not run because of `problem`.
 
-    BadModel, with the problem, if the model is no GGUF file, is damaged, or has a tokenizer that midfill cannot use;
-    with a remedy, if only llama-server is missing.
+    Empty if the model is no GGUF file, is damaged, or has a tokenizer that midfill cannot use. BadModel, with the
+    problem and a remedy, if only llama-server is missing.
     """
     try:
         file = find_local_gguf(model)
         if file is None:
-            raise BadModel(problem)
+            return ""
         gguf_tokenizer(read_headers(file)[0], fim_format)
-    except MidfillError as error:
-        raise BadModel(problem) from error
+    except (MidfillError, OSError, AttributeError, LookupError, TypeError, ValueError):  # a header holds anything
+        return ""
     if (program := shutil.which("llama-server")) is None:
         raise BadModel(f"{problem}. {REMEDY}")
     return program

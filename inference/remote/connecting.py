@@ -125,6 +125,8 @@ def open_engine(options: EngineOptions, progress: ReportProgress | None = None) 
         return load_engine(options, progress)
     except BadModel as error:
         program = llama_server_for(options.model, str(error), options.fim_format)
+        if not program:
+            raise
         log.info("llama-server runs %s, since midfill's own engine does not: %s", options.model, error)
         return connect(replace(options, engine=f"llama-server={program}"), progress)
 
@@ -151,7 +153,8 @@ def needs_download(options: EngineOptions) -> bool:
     try:
         return not is_here(options)
     except BadModel as error:
-        llama_server_for(options.model, str(error), options.fim_format)
+        if not llama_server_for(options.model, str(error), options.fim_format):
+            raise
         return False
 
 

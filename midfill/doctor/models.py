@@ -40,9 +40,12 @@ def model(settings: Settings, gpus: tuple[Gpu, ...]) -> Section:
     except BadModel as error:
         try:
             program = llama_server_for(settings.model, str(error), settings.fim_format)
-            facts.append(("runs on", f"llama-server: {program}, since midfill's own engine does not run it: {error}"))
-        except BadModel as refused:
-            problems.append(str(refused))
+        except BadModel as missing:
+            problems.append(str(missing))
+        else:
+            why = f"llama-server: {program}, since midfill's own engine does not run it: {error}"
+            facts += [("runs on", why)] if program else []
+            problems += [] if program else [str(error)]
     except MidfillError as error:
         problems.append(str(error))
     facts += [("device", name), *_speed(settings)]
