@@ -102,8 +102,8 @@ async function listed(server: Server): Promise<ModelDescription[]> {
 function described(model: ModelDescription): Entry {
   const { name, source, family, sizeBytes, quantization, licence, runsWith, speed, problem } = model;
   const remote = model.here === false;
-  const runs = runsWith ? `runs with ${runsWith}` : "";
-  const parts = [remote ? "" : source, family, gigabytes(sizeBytes), quantization, licence, runs];
+  const runs = runsWith ?? "";
+  const parts = [remote ? "" : source, family, gigabytes(sizeBytes), quantization, licence, runs && `runs with ${runs}`];
   const description = parts.filter(Boolean).join(", ");
   const detail = problem || speed;
   return {
