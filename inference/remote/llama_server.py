@@ -42,6 +42,8 @@ BATCH_TOKENS = 512
 CHECKPOINT_BYTES = 512 * 2**20
 CHECKPOINTS = (4, 32)
 """Fewest and most of a slot. A keystroke makes two, and a deletion goes back to one."""
+CHECKPOINT_TOKENS = 128
+"""A full slot first loses copies nearer than this to an older one, so that keys leave an anchor's copy in place."""
 LISTENS_WITHIN_S = 60.0
 START_POLL_S = 0.05
 END_S = 8.0
@@ -128,6 +130,7 @@ def child_environment(options: EngineOptions, states: int) -> dict[str, str]:
     if states:
         fewest, most = CHECKPOINTS
         chosen["LLAMA_ARG_CTX_CHECKPOINTS"] = max(fewest, min(most, CHECKPOINT_BYTES // states))
+        chosen["LLAMA_ARG_CHECKPOINT_MIN_SPACING_NT"] = CHECKPOINT_TOKENS
     if options.threads:
         chosen["LLAMA_ARG_THREADS"] = options.threads
     return {name: str(value) for name, value in chosen.items()}
