@@ -83,7 +83,6 @@ PRE_TOKENIZERS = {
     "minicpm5": PreTokenizer((r"\p{N}{1,3}", _as_gpt4(r"\p{N}+")), True),
     **dict.fromkeys(("dbrx", "smaug-bpe", "chatglm-bpe"), PreTokenizer(_LLAMA3)),
     **dict.fromkeys(("gpt-4o", "llama4", "minimax-m2", "kanana2", "talkie"), _GPT4O),
-    **dict.fromkeys(("tiny_aya", "cohere2moe"), PreTokenizer((r"\d{1,3}(?=(?:\d{3})*\b)", *_GPT4O.patterns))),
     **dict.fromkeys(
         ("bailingmoe", "bailingmoe2", "llada-moe"),
         PreTokenizer((rf"{_LING}| ?[^\s\p{{L}}\p{{N}}]+[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+",)),
