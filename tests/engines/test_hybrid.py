@@ -13,6 +13,7 @@ from statistics import median
 import pytest
 
 from inference.loading.options import EngineOptions
+from inference.remote import llama_server
 from inference.remote.connecting import connect
 from inference.remote.engine import RemoteEngine
 from protocol.messages import CompletionRequest, Prompt
@@ -21,13 +22,16 @@ from tests.inference.tiny_hybrid import write_hybrid
 
 pytestmark = pytest.mark.engines
 
+FEWEST, _ = llama_server.CHECKPOINTS
 COPY_TOKENS = 4  # before the end of a prompt
 LINE = "    let found = self.items.iter().filter(|item| item.is_open);"
 Ask = Callable[..., CompletionRequest]
 
 
 @pytest.fixture
-def engine(llama_server_program: Path, tmp_path: Path) -> Iterator[RemoteEngine]:
+def engine(llama_server_program: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RemoteEngine]:
+    """With the fewest copies, as of a model with large states."""
+    monkeypatch.setattr(llama_server, "CHECKPOINTS", (FEWEST, FEWEST))
     write_tokenizer(tmp_path / "tokenizer.json", 3000)
     model = write_hybrid(tmp_path / "hybrid.gguf", tmp_path / "tokenizer.json")
     options = EngineOptions(
@@ -88,5 +92,5 @@ def test_a_new_anchor_goes_on_from_the_copy_at_the_old_prefix(engine: RemoteEngi
             cost(engine, Prompt(prefix, suffix, LINE[:end]), session)
         costs[session], total = cost(engine, Prompt(grown, suffix), session)
     print(f"a new anchor: {costs} of {total}, which shares {shared}")  # noqa: T201
-    assert costs["ahead"] <= total - shared + COPY_TOKENS
+    assert costs["ahead"] <= total - shared + 2 * COPY_TOKENS
     assert costs["ahead"] < costs["not ahead"]
