@@ -160,14 +160,14 @@ def _choice(model: LocalModel, settings: Settings, device: Device, llama_server:
     needed, problem = (0, model.problem) if model.problem else _needed(model, settings, device, llama_server)
     if not model.fim and not model.problem:
         problem = "its tokenizer has no fill-in-the-middle markers that midfill knows"
-    if not problem or needed:  # a model that only does not fit is one that midfill's own engine runs
-        return ModelChoice(model, needed, problem)
+    if not problem:
+        return ModelChoice(model, needed, "")
     try:
         if llama_server_for(model.name, problem):
             return ModelChoice(model, 0, "", runs_with="llama-server")
     except BadModel as error:
         problem = str(error)
-    return ModelChoice(model, 0, problem)
+    return ModelChoice(model, needed, problem)
 
 
 def _needed(model: LocalModel, settings: Settings, device: Device, llama_server: str) -> tuple[int, str]:

@@ -22,7 +22,7 @@ def model(settings: Settings, gpus: tuple[Gpu, ...]) -> Section:
     device = choose_device(settings, gpus)
     facts = [("model", settings.model)]
     problems = [device.problem] if device.problem else []
-    name = device.name
+    name, runs, lack = device.name, "", ""
     try:
         checkpoint = find_local_checkpoint(settings.model)
         if checkpoint is None:
@@ -33,23 +33,27 @@ def model(settings: Settings, gpus: tuple[Gpu, ...]) -> Section:
             machine = device.machine(find_llama_server() if device.gpu else "")
             plan = plan_load(engine_options(settings), checkpoint, machine)
             name = plan.device
-            facts.append(("runs on", str(plan.placement)))
             if plan.placement.runner in ("CPU", "GPU"):
                 facts += [("dtype", plan.dtype), ("memory", _show_plan(plan.memory))]
-            problems += [plan.lack] if plan.lack else []
+            runs, lack = _instead(settings, plan.lack) if plan.lack else (str(plan.placement), "")
     except BadModel as error:
-        try:
-            program = llama_server_for(settings.model, str(error), settings.fim_format)
-        except BadModel as missing:
-            problems.append(str(missing))
-        else:
-            why = f"llama-server: {program}, since midfill's own engine does not run it: {error}"
-            facts += [("runs on", why)] if program else []
-            problems += [] if program else [str(error)]
+        runs, lack = _instead(settings, str(error))
     except MidfillError as error:
-        problems.append(str(error))
+        lack = str(error)
+    facts += [("runs on", runs)] if runs else []
+    problems += [lack] if lack else []
     facts += [("device", name), *_speed(settings)]
     return Section("model", tuple(facts), tuple(problems))
+
+
+def _instead(settings: Settings, problem: str) -> tuple[str, str]:
+    """What runs a model that midfill's own engine does not run, or else the problem, with a remedy if there is one."""
+    try:
+        program = llama_server_for(settings.model, problem, settings.fim_format)
+    except BadModel as missing:
+        return "", str(missing)
+    runs = f"llama-server: {program}, since midfill's own engine does not run it: {problem}"
+    return (runs, "") if program else ("", problem)
 
 
 def _speed(settings: Settings) -> list[tuple[str, str]]:
