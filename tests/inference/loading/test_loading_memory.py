@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -97,6 +98,17 @@ def test_a_gguf_file_is_never_in_memory_whole(tmp_path: Path, kind: str) -> None
     assert planned < 1.1 * size or kind == "Q4_K"  # whose 6-bit scales and minima become float16: 1.11
     assert kept < 1.15 * planned
     assert peak < 1.3 * planned
+
+
+@pytest.mark.skipif("TEST_GGUF_FILES" not in os.environ, reason="TEST_GGUF_FILES names no files")
+def test_named_files_take_little_more_than_their_size(tmp_path: Path) -> None:
+    small = config_of(tmp_path / "small")
+    for file in map(Path, os.environ["TEST_GGUF_FILES"].split(os.pathsep)):
+        planned, peak, kept = loaded(write_gguf(tmp_path / "small.gguf", small, "Q8_0"), file, "auto")
+        shares = [count / file.stat().st_size for count in (planned, kept, peak)]
+        print("\n{}: plan {:.2f}, kept {:.2f}, peak {:.2f} of the file".format(file.name, *shares))  # noqa: T201
+        assert planned < 1.1 * file.stat().st_size
+        assert kept < 1.15 * planned
 
 
 def config_of(folder: Path, *, large: bool = False) -> Path:
