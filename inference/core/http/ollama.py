@@ -125,7 +125,7 @@ class Ollama(Api):
             return JSONResponse({**self._head(), "response": "", "done": True, "done_reason": "unload"})
         wanted = CompletionRequest(
             session,
-            self._prompt(session, body),
+            self._prompt(session, body, repeatable=options.repeatable),
             0 if is_empty else max_tokens(options.num_predict),
             NO_STOP,
             stop_texts=options.stop_texts(),
@@ -170,10 +170,10 @@ class Ollama(Api):
         values = {name: value for name, value in (body.options or {}).items() if value is not None}
         return self._bodies.converted(request, values, Options, OTHER_OPTIONS, "$.options")
 
-    def _prompt(self, session: str, body: GenerateBody) -> Prompt:
+    def _prompt(self, session: str, body: GenerateBody, *, repeatable: bool) -> Prompt:
         if body.suffix:
-            return self._asking.around(session, body.prompt, body.suffix)
-        return self._asking.rendered(session, body.prompt)
+            return self._asking.around(session, body.prompt, body.suffix, repeatable=repeatable)
+        return self._asking.rendered(session, body.prompt, repeatable=repeatable)
 
     async def _lines(self, pieces: AsyncGenerator[TextPiece]) -> AsyncGenerator[bytes]:
         async for piece in pieces:

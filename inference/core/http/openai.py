@@ -165,8 +165,8 @@ class _Asked:
         if isinstance(prompt, tuple):
             return Prompt("", "", token_ids=prompt)
         if self.body.suffix:
-            return self.asking.around(session, prompt, self.body.suffix)
-        return self.asking.rendered(session, prompt)
+            return self.asking.around(session, prompt, self.body.suffix, repeatable=self.body.repeatable)
+        return self.asking.rendered(session, prompt, repeatable=self.body.repeatable)
 
 
 class OpenAI(Api):
@@ -281,7 +281,7 @@ class Mistral(Api):
         session = session_of(request, body.session, body.user)
         wanted = CompletionRequest(
             session,
-            self._asking.around(session, body.prompt, body.suffix),
+            self._asking.around(session, body.prompt, body.suffix, repeatable=body.repeatable),
             max_tokens(body.max_tokens),
             NO_STOP,
             stop_texts=body.stop_texts(),
