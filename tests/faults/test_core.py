@@ -5,11 +5,9 @@ from __future__ import annotations
 import contextlib
 import random
 import socket
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
-from itertools import count
 from pathlib import Path
 
 import pytest
@@ -19,12 +17,9 @@ from protocol.messages import CompletionRequest
 from protocol.wire import Completed
 from tests.faults.attacked import (
     Core,
-    Request,
     ask,
-    assert_answered_beside,
     attacked_core,
     cold,
-    flood,
     percentile,
     typist,
     wait_until,
@@ -51,35 +46,6 @@ def _holds_no_more_afterwards(core: Core, request: pytest.FixtureRequest) -> Ite
     assert after.descriptors <= before.descriptors + 1
     assert after.threads <= before.threads + 2
     assert after.megabytes <= before.megabytes + 150
-
-
-def prompts_of_ten_megabytes(core: Core, over: threading.Event) -> None:
-    rng = random.Random(2)
-    with core.websocket() as websocket:
-        for number in count():
-            if over.is_set():
-                return
-            ask(websocket, CompletionRequest(f"f/{number}", cold(rng, 10**7), 1), number)
-
-
-FLOODS: dict[str, tuple[float, Request]] = {
-    "fifty prompts of 3,000 tokens a second": (0.02, lambda name, rng: CompletionRequest(name, cold(rng, 9000), 16)),
-    "ahead work": (0.02, lambda name, rng: CompletionRequest(name, cold(rng, 9000), 0)),
-    "sixteen alternatives of 500 tokens": (
-        1.0,
-        lambda _, rng: CompletionRequest("f/a.py", cold(rng, 500), 500, alternatives=16),
-    ),
-}
-
-
-@pytest.mark.parametrize("name", FLOODS)
-def test_typist_is_answered_beside_a_flood(core: Core, name: str) -> None:
-    with core.websocket() as websocket:
-        assert_answered_beside(core, lambda over: flood([websocket], over, *FLOODS[name]), name)
-
-
-def test_typist_is_answered_beside_prompts_of_ten_megabytes(core: Core) -> None:
-    assert_answered_beside(core, lambda over: prompts_of_ten_megabytes(core, over), "prompts of 10 MB")
 
 
 def test_two_thousand_idle_clients_cost_little(core: Core) -> None:

@@ -7,17 +7,15 @@ import contextlib
 import socket
 import ssl
 from collections.abc import Iterator
-from contextlib import AsyncExitStack, ExitStack
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from websockets.asyncio.client import connect
-from websockets.sync.client import connect as connect_sync
 
 from inference.core.users import add_token
-from tests.faults.attacked import Core, assert_answered_beside, attacked_core, flood, percentile, typist
-from tests.faults.test_core import FLOODS
+from tests.faults.attacked import Core, Flood, assert_answered_beside, attacked_core, percentile, prompts, typist
 from tests.inference.core.test_tls import issue
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(600)]
@@ -78,10 +76,10 @@ async def test_two_thousand_idle_tls_clients(team: Team) -> None:
 
 
 def test_a_user_with_ten_connections_takes_one_users_share(team: Team) -> None:
-    url, request = f"ws://{team.core.address}/ws", FLOODS["fifty prompts of 3,000 tokens a second"]
-    with ExitStack() as stack:
-        clients = [stack.enter_context(connect_sync(url, additional_headers=team.bearer("bob"))) for _ in range(10)]
-        assert_answered_beside(team.core, lambda over: flood(clients, over, *request), "ten connections", keys=40)
+    floods = [
+        Flood.of_messages(team.core, team.tokens["bob"], prompts(200, 9000, 16, f"f{number}")) for number in range(10)
+    ]
+    assert_answered_beside(team.core, floods, "ten connections with prompts of 3,000 tokens")
 
 
 @pytest.mark.parametrize("chunk", [2**20, 1])
