@@ -87,7 +87,7 @@ class CompletionsBody(DecodingFields, frozen=True, kw_only=True):
             return [ids]
         kinds = {type(item) for item in self.prompt}
         prompts = [item for item in self.prompt if not isinstance(item, int)]
-        if len(kinds) != 1 or "" in prompts[1:] or () in prompts:
+        if len(kinds) != 1 or () in prompts:
             raise _refused("prompt", "is neither a text, nor token ids, nor a list of texts or of lists of token ids")
         texts = max(self.n, self.best_of or 1)
         if len(prompts) > MAX_PROMPTS or len(prompts) * texts > MAX_TEXTS:
