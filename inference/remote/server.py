@@ -294,4 +294,4 @@ def _told(address: EngineAddress) -> Iterator[None]:
     except httpx2.TimeoutException as error:
         raise EngineUnavailable(f"{address} does not answer ({type(error).__name__})") from error
     except (httpx2.HTTPError, httpx2.StreamError, httpx2.InvalidURL) as error:
-        raise EngineUnavailable(f"{address} cannot be reached: {error or type(error).__name__}") from error
+        raise EngineUnavailable(f"{address} cannot be reached: {str(error) or type(error).__name__}") from error
