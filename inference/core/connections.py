@@ -23,6 +23,7 @@ LOOP_SHARE = 0.1
 LOOP_CREDIT_S = 0.25
 """Seconds of the event loop that a user may take at once, as when an editor with many documents starts."""
 MESSAGE_S = 1e-4  # of the event loop, to receive a frame
+BYTE_S = 1e-8  # for each of its bytes
 REQUEST_S = 1e-3  # to receive a request, and send its response
 
 Address = tuple[object, object]

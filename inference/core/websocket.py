@@ -17,7 +17,7 @@ from starlette.types import Message
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from inference.core.admission import SUBPROTOCOL
-from inference.core.connections import MESSAGE_S, Address, Connections, LoopShares
+from inference.core.connections import BYTE_S, MESSAGE_S, Address, Connections, LoopShares
 from inference.core.http.text_anchors import TextAnchors
 from inference.core.lifecycle import ConnectedClients, Draining, Shutdown
 from inference.core.scheduler import Scheduler
@@ -152,9 +152,10 @@ class WebSocketApi:
         sending = asyncio.create_task(outbox.run())
         try:
             while (message := await websocket.receive())["type"] != "websocket.disconnect":
-                started = time.thread_time()
-                connection.receive(_content(message))
-                await self._shares.pay(turn_of(name, user.name), MESSAGE_S + time.thread_time() - started)
+                started, content = time.thread_time(), _content(message)
+                connection.receive(content)
+                cost = MESSAGE_S + BYTE_S * len(content) + time.thread_time() - started
+                await self._shares.pay(turn_of(name, user.name), cost)
         finally:
             connection.disconnected()
             sending.cancel()

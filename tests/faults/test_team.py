@@ -79,7 +79,7 @@ def test_a_user_with_ten_connections_takes_one_users_share(team: Team) -> None:
     floods = [
         Flood.of_messages(team.core, team.tokens["bob"], prompts(200, 9000, 16, f"f{number}")) for number in range(10)
     ]
-    assert_answered_beside(team.core, floods, "ten connections with prompts of 3,000 tokens")
+    assert_answered_beside(team.core, floods, "ten connections with prompts of 3,000 tokens", 4.0)
 
 
 @pytest.mark.parametrize("chunk", [2**20, 1])
