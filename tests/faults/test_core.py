@@ -18,9 +18,10 @@ from protocol.wire import Completed
 from tests.faults.attacked import (
     Core,
     ask,
+    assert_alike,
     attacked_core,
     cold,
-    percentile,
+    report,
     typist,
     wait_until,
 )
@@ -42,18 +43,19 @@ def _holds_no_more_afterwards(core: Core, request: pytest.FixtureRequest) -> Ite
     with contextlib.suppress(AssertionError):  # connections end in their own time
         wait_until(lambda: core.holds().descriptors <= before.descriptors + 1)
     after = core.holds()
-    print(f"\n{request.node.name}: before {before}, after {after}")  # noqa: T201 - what the attack is run for
+    report(f"{request.node.name}: MB, descriptors, threads", f"{before} + 150 1 2", f"{after}")
     assert after.descriptors <= before.descriptors + 1
     assert after.threads <= before.threads + 2
     assert after.megabytes <= before.megabytes + 150
 
 
 def test_two_thousand_idle_clients_cost_little(core: Core) -> None:
+    alone = typist(core)
     with ExitStack() as stack:
         for _ in range(2000):
             stack.enter_context(core.websocket())
         assert core.infill(input_prefix="x = ", n_predict=2)
-        assert percentile(typist(core, 20), 50) < 1000
+        assert_alike(alone, typist(core), 50, "2,000 idle clients")
 
 
 def test_malformed_frames_and_requests(core: Core) -> None:
@@ -90,24 +92,21 @@ def test_clients_that_never_read(core: Core) -> None:
                 websocket.socket.settimeout(5)
                 for _ in range(2000):
                     websocket.send("x" * 4000)
-        print(f"\n{core.holds().megabytes - before} MB more")  # noqa: T201
-        assert core.holds().megabytes - before < 20 * 2 * 4 + 100
+        more = core.holds().megabytes - before
+        report("20 clients that never read: MB", "260", f"{more}")
+        assert more < 20 * 2 * 4 + 100
         assert core.infill(input_prefix="x = ", n_predict=2)
 
 
 def test_a_thousand_silent_strangers_where_few_files_may_be_open(tmp_path: Path) -> None:
     with attacked_core(tmp_path, files=256) as core, ExitStack() as stack:
-        times = core.process.cpu_times()
         for _ in range(1100):
             stack.enter_context(core.tcp())
-        started = time.monotonic()
         for _ in range(20):
             assert core.infill(input_prefix="x = ", n_predict=2)
             time.sleep(0.2)
-        used = core.process.cpu_times()
-        busy = (used.user + used.system - times.user - times.system) / (time.monotonic() - started)
         log_bytes = sum(file.stat().st_size for file in tmp_path.glob("core.log*"))
-        print(f"\n{busy:.0%} of a core, {log_bytes} bytes of log")  # noqa: T201
+        report("1,100 silent strangers: bytes of log", "100000", f"{log_bytes}")
         assert log_bytes < 100_000
 
 
@@ -120,5 +119,5 @@ def test_unloading_returns_the_memory(tmp_path: Path) -> None:
         loaded = core.holds().megabytes
         wait_until(lambda: "unloaded tiny" in core.log_file.read_text())
         time.sleep(1)
-        print(f"\n{loaded} MB loaded, {core.holds().megabytes} MB unloaded")  # noqa: T201
+        report("MB after unloading", f"{min(loaded - 100, 400)}", f"{core.holds().megabytes}")
         assert core.holds().megabytes < min(loaded - 100, 400)

@@ -26,7 +26,7 @@ class Shared:
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shared]:
     folder = tmp_path_factory.mktemp("shared")
     token = add_token(folder / "users.json", "bob")
-    with attacked_core(folder, "--users", str(folder / "users.json")) as core:
+    with attacked_core(folder, "--users", str(folder / "users.json"), "--disk-mb", "64") as core:
         typist(core, 10)
         yield Shared(core, token)
 

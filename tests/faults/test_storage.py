@@ -22,7 +22,7 @@ from inference.engine.engine import Engine
 from inference.loading.engine import load_engine
 from inference.loading.options import EngineOptions
 from kv_store.disk import PageFolder
-from kv_store.disk_folders import INDEX_NAME, purge_saved
+from kv_store.disk_folders import INDEX_NAME
 from kv_store.store import PagedStore
 from kv_store.tiers import Tier
 from kv_store.workspace import TensorCodec, TensorStorage
@@ -39,8 +39,8 @@ SESSIONS = 10_000
 DOCUMENTS = 8
 
 
-def open_store(root: Path, model: str = "model") -> PagedStore:
-    folder = PageFolder(root, model, TensorCodec(KV.shape), min_free_bytes=0)
+def open_store(root: Path) -> PagedStore:
+    folder = PageFolder(root, "model", TensorCodec(KV.shape), min_free_bytes=0)
     return PagedStore([Tier("device", 2**20, TensorStorage("cpu")), Tier("disk", 2**24, folder)], KV.bytes_per_token)
 
 
@@ -220,25 +220,3 @@ def test_a_slow_disk_delays_a_request_by_one_page(tmp_path: Path, monkeypatch: p
     report("a disk that takes 30 ms a page: pages in a saving step of 20 ms", "1", f"{max(steps)}")
     assert max(steps) == 1
     assert sum(steps) >= 4 * 6
-
-
-def test_an_exclusion_reaches_the_other_cores_memory_and_disk(tmp_path: Path) -> None:
-    secret, session = prompt(1), "vscode/file:///secret.env"
-    ours, other = (open_store(tmp_path, model) for model in ("ours", "other"))
-    for store in (ours, other):
-        insert(store, secret, session)
-        insert(store, prompt(2), "vscode/file:///b.py")
-        store.save()
-    ours.purge(session)
-    purge_saved(tmp_path, session)
-    found = []
-    for _ in range(2):
-        other.save()
-        found.append(loadable(other, secret))
-        assert loadable(other, prompt(2)) == 100
-        other.close()
-        other = open_store(tmp_path, "other")
-    ours.close()
-    other.close()
-    report("an exclusion at one of two cores: its tokens at the other", "below 16", " ".join(map(str, found)))
-    assert max(found) < 16
