@@ -19,7 +19,7 @@ ENGINES ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/midfill-test-engines
 KERNEL := setup.py inference/backends/cpu/kernel/decode.cpp $(wildcard inference/backends/cpu/kernel/*.h)
 KERNEL_FLAGS := -std=c++17 -g -O1 -ffp-contract=off -Wall -Wextra -Wno-psabi -Wno-uninitialized -Wno-maybe-uninitialized -pthread
 
-.PHONY: setup demo test test-lab test-faults test-clients test-engines test-nvim test-vscode test-install test-emacs test-pages test-identity test-gpu test-sanitizers test-levels test-neon pages wheels test-wheel vsix docs lint format clean
+.PHONY: setup demo test test-lab test-faults test-clients test-engines test-nvim test-vscode test-install test-emacs test-pages test-identity test-random test-gpu test-sanitizers test-levels test-neon pages wheels test-wheel vsix docs lint format clean
 
 setup: .venv/installed
 
@@ -97,6 +97,10 @@ test-install: wheels
 # That speculation, batching and the kernel change no text, on 1,000 requests of a recorded session; some minutes.
 test-identity: setup
 	IDENTITY_REQUESTS=1000 $(BIN)/python -m pytest -s tests/inference/test_identity.py
+
+# That reuse changes no text, on 20,000 random requests with cancellations and evictions, half of them with healing.
+test-random: setup
+	RANDOM_REQUESTS=10000 $(BIN)/python -m pytest -s --timeout 7200 tests/inference/test_batching.py -k "whoever and not kernel"
 
 # Proves the GPU path on this machine's GPU (docs/gpu-proof.md); says why where there is none. Needs no network: it takes the
 # python of .venv, if there is one, and installs nothing.

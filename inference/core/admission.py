@@ -12,10 +12,11 @@ from starlette.datastructures import Headers
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from inference.core.connections import Address
+from inference.core.connections import REQUEST_S, Address, LoopShares
 from inference.core.http.responses import error_response
 from inference.core.pages import EVENTS_PATH, KEY_PATH, STATIC_PATH, PageKeys, bearer_of
 from inference.core.users import User, Users
+from inference.engine.request import turn_of
 from protocol.tokens import PROOF_PATH, proof
 
 SUBPROTOCOL = "midfill"
@@ -123,19 +124,25 @@ class RefuseForeign:
 
 
 class RequireToken:
-    """ASGI middleware that refuses requests without a token, and reports the client of each one with it."""
+    """ASGI middleware that refuses requests without a token, and reports the client of each one with it.
 
-    def __init__(self, app: ASGIApp, access: Access, admit: Callable[[Address], None]) -> None:
+    Whoever sends too many waits; requests without a token do not count against those with it.
+    """
+
+    def __init__(self, app: ASGIApp, access: Access, admit: Callable[[Address], None], shares: LoopShares) -> None:
         self._app = app
         self._access = access
         self._admit = admit
+        self._shares = shares
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         response = self._app
         if scope["type"] != "lifespan":
             headers = Headers(scope=scope)
             user = scope["user"] = self._access.user(headers, is_websocket=scope["type"] == "websocket")
-            path = scope["path"]
+            host, path = (scope["client"] or ("",))[0], scope["path"]
+            turn = f"stranger {host}" if user is None else turn_of(f"http {host}", user.name)
+            await self._shares.pay(turn, REQUEST_S)
             if user is not None or self._access.opens_page(path, headers):
                 self._admit((scope["client"], scope["server"]))
                 if user is not None and not user.may_use(path):

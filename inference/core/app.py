@@ -13,7 +13,7 @@ from starlette.routing import Route, WebSocketRoute
 from starlette.websockets import WebSocket
 
 from inference.core.admission import Access, RefuseForeign, RequireToken
-from inference.core.connections import Connections
+from inference.core.connections import Connections, LoopShares
 from inference.core.http.bodies import BodyReader, read_object
 from inference.core.http.llama_cpp import LlamaCpp
 from inference.core.http.ollama import Ollama
@@ -76,6 +76,7 @@ def make_app(
     serve_websocket: Callable[[WebSocket], Awaitable[None]],
     access: Access,
     connections: Connections,
+    shares: LoopShares,
     draining: Draining,
     dashboard: Dashboard,
 ) -> Starlette:
@@ -108,7 +109,7 @@ def make_app(
             Middleware(RefuseForeign, access=access),
             cors,
             Middleware(RefuseWhileDraining, draining=draining),
-            Middleware(RequireToken, access=access, admit=connections.admit),
+            Middleware(RequireToken, access=access, admit=connections.admit, shares=shares),
         ],
         exception_handlers=HANDLERS,
     )

@@ -1,4 +1,6 @@
-"""TCP connections of the core: their number, and the time that one may stay open without presenting the token."""
+"""TCP connections of the core: their number, the time that one may stay open without presenting the token, and the
+share of the event loop that a user's messages take.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +17,14 @@ TOKEN_WITHIN_S = 10.0
 """Seconds after which a connection that has not presented the token is ended."""
 LAST_FRAME_S = 1.0
 ACCEPT_ERROR_EVERY_S = 60.0
+
+LOOP_SHARE = 0.1
+"""Most of the event loop's time that one user's messages take in the long run."""
+LOOP_CREDIT_S = 0.25
+"""Seconds of the event loop that a user may take at once, as when an editor with many documents starts."""
+MESSAGE_S = 1e-4  # of the event loop, to receive a frame
+BYTE_S = 1e-8  # for each of its bytes
+REQUEST_S = 1e-3  # to receive a request, and send its response
 
 Address = tuple[object, object]
 """The client's host and port, and the core's: one client port may reach two ports of a core."""
@@ -70,6 +80,22 @@ class Connections:
         self.lost(address)
         if transport is not None:
             transport.abort()
+
+
+class LoopShares:
+    """Holds back users who send more than the event loop can take besides others' messages. For its thread only."""
+
+    def __init__(self) -> None:
+        self._due: dict[str, float] = {}  # by turn, when what was taken is paid for, by the loop's time
+
+    async def pay(self, turn: str, seconds: float) -> None:
+        """Let others go first, and wait while the user has taken LOOP_CREDIT_S more than their share."""
+        now = asyncio.get_running_loop().time()
+        oldest = now - LOOP_CREDIT_S / LOOP_SHARE
+        if turn not in self._due:
+            self._due = {other: due for other, due in self._due.items() if due > oldest}
+        self._due[turn] = max(self._due.get(turn, oldest), oldest) + seconds / LOOP_SHARE
+        await asyncio.sleep(max(0.0, self._due[turn] - now))
 
 
 class BoundedHttp(H11Protocol):

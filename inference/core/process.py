@@ -30,7 +30,7 @@ from starlette.applications import Starlette
 
 from inference.core.admission import Access, HostNames
 from inference.core.app import HttpApi, make_app
-from inference.core.connections import AcceptErrors, BoundedHttp, BoundedWebSocket, Connections
+from inference.core.connections import AcceptErrors, BoundedHttp, BoundedWebSocket, Connections, LoopShares
 from inference.core.engine_holder import EngineHolder
 from inference.core.http.bodies import MAX_BODY_BYTES
 from inference.core.http.text_anchors import TextAnchors
@@ -283,13 +283,13 @@ def _run(
 
     holder = EngineHolder(name, load, announce, forget_saved, speeds, clear_saved)
     scheduler = Scheduler(holder, options.unload_after_s, observe, options.limits, feed)
-    connections = Connections(raise_file_limit())
+    connections, shares = Connections(raise_file_limit()), LoopShares()
     draining = Draining(lambda: scheduler.is_idle, options.drain_s)
     shutdown = Shutdown(clients, lambda: scheduler.status, replaceable=options.replaceable)
-    websockets = WebSocketApi(scheduler, clients, connections, shutdown, anchors, draining)
+    websockets = WebSocketApi(scheduler, clients, connections, shutdown, anchors, draining, shares)
     dashboard = Dashboard(scheduler, feed, access.pages, connections.abort)
     http = HttpApi(scheduler, clients, metrics, anchors)
-    app = make_app(http, websockets.serve, access, connections, draining, dashboard)
+    app = make_app(http, websockets.serve, access, connections, shares, draining, dashboard)
 
     def is_over() -> bool:
         if users is not None:

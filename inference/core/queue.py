@@ -205,6 +205,9 @@ def _first_for_suggestion(line: Mapping[Key, Request]) -> list[Request]:
 
 Chore = Callable[[], None]
 
+MAX_CHORES = 1024
+"""Most chores of one user that wait."""
+
 
 class Inbox:
     """Requests, waiting or at work, and chores for the model thread. All methods are thread-safe."""
@@ -218,8 +221,9 @@ class Inbox:
         self._queue = RequestQueue(limits)
         self._budgets = TokenBudgets(limits.tokens_per_minute)
         self._running: list[Request] = []
-        # Each by what tells equal ones apart, and with whether it waits until no request is at work.
-        self._chores: dict[tuple[Hashable, bool], Chore] = {}
+        # By what tells equal ones apart: of each user, the next one first, and those for when no request is at work.
+        self._chores: dict[str, dict[Hashable, Chore]] = {}
+        self._chores_when_idle: dict[Hashable, Chore] = {}
         self._closing = False
 
     @property
@@ -262,13 +266,22 @@ class Inbox:
             self._notify()
             return self._queue.remove(meant)
 
-    def add(self, chore: Chore, name: Hashable = None, *, when_idle: bool = False) -> None:
-        """Add work for the model thread, unless a chore of the same `name` waits (without one: an equal chore).
+    def add(self, chore: Chore, name: Hashable, turn: str = "") -> None:
+        """Add a user's work for the model thread, unless a chore of the same `name` waits in the user's line.
 
-        It is done between two forwards, in the order of the calls; `when_idle` only while no request is at work.
+        Raises Busy if MAX_CHORES wait there.
         """
         with self._changed:
-            self._chores.setdefault((chore if name is None else name, when_idle), chore)
+            line = self._chores.get(turn, {})
+            if name not in line and len(line) >= MAX_CHORES:
+                raise Busy(f"{len(line)} documents of this user already wait to be forgotten or released, the maximum")
+            self._chores.setdefault(turn, line).setdefault(name, chore)
+            self._notify()
+
+    def add_when_idle(self, chore: Chore, name: Hashable) -> None:
+        """Add work to be done while no request is at work, unless a chore of the same `name` waits."""
+        with self._changed:
+            self._chores_when_idle.setdefault(name, chore)
             self._notify()
 
     def forget_answers(self) -> None:
@@ -297,7 +310,7 @@ class Inbox:
         with self._changed:
             if self._closing or len(self._running) >= self._capacity():
                 return None
-            if self._running and any(when_idle for _, when_idle in self._chores):
+            if self._running and self._chores_when_idle:
                 return None
             request = self._queue.take(self._at_work(), all(running.is_ahead_work for running in self._running))
             if request is not None:
@@ -325,13 +338,26 @@ class Inbox:
             request.outcome = None
             return False
 
-    def take_chores(self, *, when_idle: bool) -> list[Chore]:
-        """Remove and return the chores of this kind; none of those that wait while a request is at work."""
+    def take_chore(self) -> Chore | None:
+        """Remove and return the next chore, of users in turn; None if none waits."""
         with self._changed:
-            if when_idle and self._running:
+            if not self._chores:
+                return None
+            turn = next(iter(self._chores))
+            line = self._chores.pop(turn)
+            chore = line.pop(next(iter(line)))
+            if line:
+                self._chores[turn] = line
+            return chore
+
+    def take_chores_when_idle(self) -> list[Chore]:
+        """Remove and return the chores that wait for the end of work; none while a request is at work."""
+        with self._changed:
+            if self._running:
                 return []
-            names = [name for name in self._chores if name[1] == when_idle]
-            return [self._chores.pop(name) for name in names]
+            chores = list(self._chores_when_idle.values())
+            self._chores_when_idle.clear()
+            return chores
 
     def _notify(self) -> None:
         """Show the model thread the change, whether it waits here or in the engine."""
@@ -339,7 +365,7 @@ class Inbox:
         self._wake()
 
     def _has_work(self) -> bool:
-        return bool(self._closing or self._running or len(self._queue) or self._chores)
+        return bool(self._closing or self._running or len(self._queue) or self._chores or self._chores_when_idle)
 
     def _cancel_running(self, meant: Callable[[Request], bool]) -> None:
         for request in filter(meant, self._running):

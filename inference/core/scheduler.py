@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from inference.core.engine_holder import EngineHolder
 from inference.core.queue import Inbox, UserLimits
-from inference.engine.request import Request
+from inference.engine.request import Request, turn_of
 from inference.engine.slots import Resident
 from inference.text.prompts import Stretch
 from kv_store.interface import StoreStats
@@ -90,7 +90,16 @@ _LONG_REST_S = 5.0
 SHARE_FOR_SAVING = 0.6
 """Share of the closing time; the rest is for the forward in progress and for unloading."""
 
+SLICE_S = 0.002
+"""Seconds of chores at a time; a slice does at least one."""
+
+CHORES_SHARE = 0.1
+"""Most of the model thread's time that chores take while requests are at work."""
+
+MEASURED_FOR_S = 1.0
+
 Observer = Callable[[Request], None]
+Freed = Callable[[MidfillError | None], None]
 
 log = logging.getLogger(__name__)
 
@@ -126,6 +135,9 @@ class Scheduler:
         self._residency: StoreStats | None = None
         self._save_until = math.inf  # by time.monotonic(), when closing
         self._saving = SavingSchedule(self._save)
+        self._chores_due = -math.inf  # by time.monotonic(), beside requests
+        self._to_tell: dict[bool, list[Freed]] = {True: [], False: []}  # those who wait for `free`, by `disk`
+        self._process_bytes = (-math.inf, 0)  # when they were measured, and how many
         self.lost: DeviceLost | None = None
         """Set when the process must end because it can no longer use its GPU."""
         self._thread = threading.Thread(target=self._serve, name="model", daemon=True)
@@ -159,36 +171,46 @@ class Scheduler:
         if self._inbox.cancel(lambda other: other is request) is not None:
             self._deliver(request, Cancelled("the client cancelled it"))
 
-    def forget(self, session: str, client: str = "") -> None:
-        """Cancel the client's request of this session, and drop the text of its document for all clients."""
+    def forget(self, session: str, client: str = "", user: str = "") -> None:
+        """Cancel the client's request of this session, and drop the text of its document for all clients.
+
+        Raises Busy, without dropping it, if too much of the user waits to be forgotten.
+        """
         waiting = self._inbox.cancel(lambda request: request.key == (client, session))
-        self._inbox.add(partial(self._holder.forget, session), ("forget", session))
         if waiting is not None:
             self._deliver(waiting, Cancelled("the client asked the core to forget the session"))
+        self._inbox.add(partial(self._holder.forget, session), ("forget", session), turn_of(client, user))
 
     def forget_purged(self, digests: Collection[str]) -> None:
         """Drop the text of documents that another core was told to forget, by the digests of their names."""
-        self._inbox.add(partial(self._holder.forget_purged, digests))
+        self._inbox.add(partial(self._holder.forget_purged, digests), ("purged", frozenset(digests)))
 
-    def release(self, session: str) -> None:
-        """Unpin the KV of a closed document: the store may evict it by its ordinary rules."""
-        self._inbox.add(partial(self._holder.release, session), ("release", session))
+    def release(self, session: str, client: str = "", user: str = "") -> None:
+        """Unpin the KV of a closed document: the store may evict it by its ordinary rules. Raises Busy as `forget`."""
+        self._inbox.add(partial(self._holder.release, session), ("release", session), turn_of(client, user))
 
     def unload(self) -> None:
         """Unload the model as soon as no request is at work; the next request loads it again."""
-        self._inbox.add(self._unload, when_idle=True)
+        self._inbox.add_when_idle(self._unload, "unload")
 
-    def free(self, on_done: Callable[[MidfillError | None], None], *, disk: bool) -> None:
+    def free(self, on_done: Freed, *, disk: bool) -> None:
         """Drop all resident KV, and with `disk` what is saved, as soon as no request is at work; the model stays.
 
-        `on_done` gets the error, if any, on the model thread.
+        `on_done` gets the error, if any, on the model thread. Those who wait for the same are served together.
         """
-        self._inbox.add(partial(self._free, on_done, disk=disk), when_idle=True)
+        self._to_tell[disk].append(on_done)
+        self._inbox.add_when_idle(partial(self._free, disk=disk), ("free", disk))
 
     def memory(self) -> CoreMemory:
-        """The memory in use; of the store, as it was after the last request, saving or freeing."""
-        stats = self.residency
-        process_bytes = _resident_bytes()
+        """The memory in use; of the store, as it was after the last request, saving or freeing.
+
+        That of the process is at most MEASURED_FOR_S old: to look for its children takes milliseconds.
+        """
+        stats, now = self.residency, time.monotonic()
+        measured_at, process_bytes = self._process_bytes
+        if now - measured_at >= MEASURED_FOR_S:
+            process_bytes = _resident_bytes()
+            self._process_bytes = now, process_bytes
         if stats is None:
             return CoreMemory(process_bytes)
         tiers = (TierMemory(tier.name, tier.used_bytes, tier.budget_bytes, tier.tokens) for tier in stats.tiers)
@@ -201,7 +223,7 @@ class Scheduler:
 
     def look(self) -> None:
         """Show the watcher what is resident now, as soon as the forward at work has ended."""
-        self._inbox.add(self._show)
+        self._inbox.add(self._show, "look")
 
     def close(self, timeout_s: float | None = None) -> bool:
         """Cancel all requests, save for at most `timeout_s`, unload the model and end the thread.
@@ -230,15 +252,17 @@ class Scheduler:
                 log.exception("the engine failed; the next request loads it again")
                 self._abandon(MidfillError(f"the core failed: {error!r}"))
         self._keep_going(lambda: self._end(self._holder.drop_unwanted()))
-        self._do_chores(when_idle=False)
+        while (chore := self._inbox.take_chore()) is not None:
+            self._keep_going(chore)
         self._unload()
 
     def _go_on(self) -> None:
         """Run one forward, and the work between two forwards."""
         self._end(self._holder.drop_unwanted())
-        self._do_chores(when_idle=False)
+        self._do_chores()
         self._saving.step_between_forwards()
-        self._do_chores(when_idle=True)
+        for chore in self._inbox.take_chores_when_idle():
+            self._keep_going(chore)
         while True:
             if (request := self._inbox.take()) is not None:
                 self._begin(request)
@@ -315,7 +339,8 @@ class Scheduler:
         if (stats := self._holder.stats()) is not None:
             self._residency = stats
 
-    def _free(self, on_done: Callable[[MidfillError | None], None], *, disk: bool) -> None:
+    def _free(self, *, disk: bool) -> None:
+        told, self._to_tell[disk] = self._to_tell[disk], []
         error: MidfillError | None = None
         try:
             self._holder.free(disk=disk)
@@ -324,7 +349,9 @@ class Scheduler:
             log.exception("resident KV could not be freed")
             error = MidfillError(f"resident KV could not be freed: {failure!r}")
         self._note_residency()
-        self._keep_going(partial(on_done, error))
+        self._process_bytes = (-math.inf, 0)
+        for on_done in told:
+            self._keep_going(partial(on_done, error))
 
     def _finish(self, request: Request) -> None:
         """Deliver the outcome; a request that gave way has none and returns to the queue."""
@@ -365,9 +392,15 @@ class Scheduler:
         if self._observe is not None:
             self._keep_going(partial(self._observe, request), "a request could not be counted")
 
-    def _do_chores(self, *, when_idle: bool) -> None:
-        for chore in self._inbox.take_chores(when_idle=when_idle):
+    def _do_chores(self) -> None:
+        """Run a slice of the chores; beside requests at work, slices are so far apart that they keep CHORES_SHARE."""
+        started = now = time.monotonic()
+        if self._inbox.running and started < self._chores_due:
+            return
+        while now - started < SLICE_S and (chore := self._inbox.take_chore()) is not None:
             self._keep_going(chore)
+            now = time.monotonic()
+        self._chores_due = now + (now - started) * (1 / CHORES_SHARE - 1)
 
     def _save(self, seconds: float) -> bool:
         try:

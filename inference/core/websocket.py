@@ -17,12 +17,12 @@ from starlette.types import Message
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from inference.core.admission import SUBPROTOCOL
-from inference.core.connections import Address, Connections
+from inference.core.connections import BYTE_S, MESSAGE_S, Address, Connections, LoopShares
 from inference.core.http.text_anchors import TextAnchors
 from inference.core.lifecycle import ConnectedClients, Draining, Shutdown
 from inference.core.scheduler import Scheduler
 from inference.core.users import User
-from inference.engine.request import Request
+from inference.engine.request import Request, turn_of
 from inference.engine.sessions import session_of_user
 from protocol.errors import BadInput, Busy, Cancelled, MidfillError
 from protocol.messages import PROTOCOL_VERSION, CoreStatus
@@ -121,6 +121,7 @@ class WebSocketApi:
     _shutdown: Shutdown
     _anchors: TextAnchors  # of HTTP clients, which a user's exclusion drops too
     _draining: Draining
+    _shares: LoopShares
     _open: dict[tuple[Address, str], Outbox] = field(default_factory=dict)  # by address and the id of the token
     _numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
 
@@ -151,7 +152,10 @@ class WebSocketApi:
         sending = asyncio.create_task(outbox.run())
         try:
             while (message := await websocket.receive())["type"] != "websocket.disconnect":
-                connection.receive(_content(message))
+                started, content = time.thread_time(), _content(message)
+                connection.receive(content)
+                cost = MESSAGE_S + BYTE_S * len(content) + time.thread_time() - started
+                await self._shares.pay(turn_of(name, user.name), cost)
         finally:
             connection.disconnected()
             sending.cancel()
@@ -206,7 +210,7 @@ class Connection:
         """Execute the client's message; answer an unreadable one with the reason."""
         try:
             self._handle(_decode(message))
-        except BadInput as error:
+        except (BadInput, Busy) as error:
             self._send(Failed(read_envelope(message).id, error.code, str(error)))
 
     def disconnected(self) -> None:
@@ -227,11 +231,11 @@ class Connection:
                 self._scheduler.cancel(request)
         elif isinstance(message, Forget):
             self._forget_anchors()
-            self._scheduler.forget(self._session(message.session), self._name)
+            self._scheduler.forget(self._session(message.session), self._name, self._user.name)
         elif isinstance(message, Release):
-            self._scheduler.release(self._session(message.session))
             with self._lock:
                 self._prefills.pop(message.session, None)
+            self._scheduler.release(self._session(message.session), self._name, self._user.name)
         elif isinstance(message, Describe):
             self._send(Described(message.id, self._scheduler.memory()))
         elif isinstance(message, Free) and not self._user.is_owner:

@@ -65,6 +65,11 @@ class Cost:
         return Completion(text, reason, usage, mean_logprob, alternatives, tokens)
 
 
+def turn_of(client: str, user: str) -> str:
+    """The name under which a user takes turns and is limited; a client without a user counts as one."""
+    return f"user {user}" if user else client
+
+
 @dataclass(slots=True, eq=False)
 class Request:
     """A completion that a client wants, what is known of it so far, and at last its outcome.
@@ -96,7 +101,7 @@ class Request:
 
     def __post_init__(self) -> None:
         self.key = self.client, self.spec.session if self.supersedes else f"#{id(self)}"
-        self.turn = f"user {self.user}" if self.user else self.client
+        self.turn = turn_of(self.client, self.user)
         self.is_ahead_work = self.spec.max_tokens == 0
         self.writes_several = self.spec.alternatives > 0 or self.spec.best_of > 1
 

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from typing import TypeVar
 
+from msgspec import structs
+
 from inference.backends.model import SHORT_TOKENS, Choice, Chunk, Draw
 from inference.engine.drafts import Copy, Drafter, DraftHistory, agreeing
 from inference.engine.request import Request
@@ -55,9 +57,13 @@ class Sampler:
 
 
 def spelling(tokens: Sequence[TokenLogprob], text: str) -> tuple[TokenLogprob, ...]:
-    """The leading tokens that `text` consists of: a stop rule may have cut the text."""
+    """The leading tokens that `text` consists of: a stop rule may have cut the text, within a token too."""
     starts = accumulate((len(token.text) for token in tokens), initial=0)
-    return tuple(token for token, start in zip(tokens, starts, strict=False) if start < len(text))
+    return tuple(
+        structs.replace(token, text=token.text[: len(text) - start])
+        for token, start in zip(tokens, starts, strict=False)
+        if start < len(text)
+    )
 
 
 Result = TypeVar("Result")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import re
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -169,15 +170,15 @@ def connect(options: EngineOptions, progress: ReportProgress | None = None) -> R
         raise BadInput("the local engine is not a server to connect to")
     report = progress or (lambda _what, _share: None)
     with ExitStack() as opened:
-        key, end_child = options.engine_key, lambda: None
+        key, end_child, check = options.engine_key, lambda: None, lambda: None
         if address.program:
             report(f"starting {address}", None)
             child = start_llama_server(address.program, options)
             opened.callback(child.close)
-            address, key, end_child = child.address, child.key, child.close
+            address, key, end_child, check = child.address, child.key, child.close, child.check
         loop = EventLoopThread()
         opened.callback(loop.close)
-        server = open_server(address, key, options)
+        server = open_server(address, key, options, check)
         opened.callback(lambda: loop.start(server.aclose()).result())
         report(f"connecting to {address}", None)
         facts = loop.start(server.facts()).result()
@@ -214,12 +215,14 @@ def connect(options: EngineOptions, progress: ReportProgress | None = None) -> R
     return engine
 
 
-def open_server(address: EngineAddress, key: str, options: EngineOptions) -> ModelServer:
-    """The connection to the server at this address; nothing is sent yet."""
+def open_server(
+    address: EngineAddress, key: str, options: EngineOptions, check: Callable[[], None] = lambda: None
+) -> ModelServer:
+    """The connection to the server at this address, with `HttpConnection`'s `check`; nothing is sent yet."""
     header = options.engine_session_header
     if not _HEADER_NAME.fullmatch(header):
         raise BadInput(f"engine_session_header = {header!r}: expected the name of an HTTP header, such as X-Session-ID")
-    connection = HttpConnection(address, key)
+    connection = HttpConnection(address, key, check)
     if address.kind == "llama-server":
         return LlamaServer(connection)
     model = "" if options.model == BUNDLED_MODEL else options.model

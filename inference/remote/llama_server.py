@@ -12,11 +12,13 @@ import subprocess
 import sys
 import time
 from collections.abc import AsyncGenerator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
-import httpx2
 import msgspec
+import psutil
 
 from inference.checkpoints.checkpoint import find_local_gguf
 from inference.checkpoints.gguf.metadata import read_gguf_header
@@ -35,6 +37,7 @@ from inference.remote.server import (
 )
 from protocol.errors import BadInput, BadModel, EngineUnavailable
 from protocol.messages import Sampling
+from protocol.rendezvous import runtime_folder
 
 DEFAULT_SLOTS = 4
 BATCH_TOKENS = 512
@@ -47,12 +50,18 @@ CHECKPOINT_TOKENS = 128
 LISTENS_WITHIN_S = 60.0
 START_POLL_S = 0.05
 END_S = 8.0
+MAX_SOCKET_BYTES = 100  # of a Unix socket's path; macOS allows 103
 
 log = logging.getLogger(__name__)
 
 
 class LlamaServerChild:
-    """A running llama-server that only this core can use."""
+    """A running llama-server that only this core can use.
+
+    Other users of the machine see its command line and may take a port before it does, or once it has ended. So it
+    listens at a Unix socket in the private runtime folder; where there are none, whoever listens at its port has to be
+    the child. Nothing is sent before that is known, or after the child has ended.
+    """
 
     def __init__(self, process: subprocess.Popen[bytes], address: EngineAddress, key: str) -> None:
         self.address = address
@@ -68,21 +77,37 @@ class LlamaServerChild:
         except subprocess.TimeoutExpired:
             log.warning("llama-server (process %d) does not end", self._process.pid)
             self._process.kill()
+        if self.address.socket:
+            Path(self.address.socket).unlink(missing_ok=True)
+
+    def check(self) -> None:
+        """Raise EngineUnavailable if the server has ended."""
+        status = self._process.poll()
+        if status is not None:
+            raise EngineUnavailable(f"llama-server ended with status {status}: the core's log has its reason")
 
     def wait_until_it_listens(self) -> None:
-        """Return once the server answers; EngineUnavailable if it ends or stays silent."""
+        """Return once the server listens, and perhaps still loads; EngineUnavailable if it ends or does not."""
         deadline = time.monotonic() + LISTENS_WITHIN_S
         while time.monotonic() < deadline:
-            status = self._process.poll()
-            if status is not None:
-                raise EngineUnavailable(f"llama-server ended with status {status}: the core's log has its reason")
-            try:
-                httpx2.get(f"{self.address.url}/health", timeout=1, trust_env=False)
-            except httpx2.TransportError:
-                time.sleep(START_POLL_S)
-            else:
-                return  # it may still load its model
-        raise EngineUnavailable(f"llama-server does not listen within {LISTENS_WITHIN_S:.0f} s")
+            self.check()
+            if self._listens():
+                return
+            time.sleep(START_POLL_S)
+        raise EngineUnavailable(f"llama-server does not listen at {self.address} within {LISTENS_WITHIN_S:.0f} s")
+
+    def _listens(self) -> bool:
+        if self.address.socket:
+            with socket.socket(socket.AF_UNIX) as probe:
+                return probe.connect_ex(self.address.socket) == 0
+        with suppress(psutil.Error):  # it has just ended
+            process, port = psutil.Process(self._process.pid), urlsplit(self.address.url).port
+            return any(
+                found.status == psutil.CONN_LISTEN and found.laddr.port == port
+                for each in (process, *process.children(recursive=True))
+                for found in each.net_connections("tcp")
+            )
+        return False
 
 
 def start_llama_server(program: str, options: EngineOptions) -> LlamaServerChild:
@@ -95,16 +120,17 @@ def start_llama_server(program: str, options: EngineOptions) -> LlamaServerChild
         raise BadInput(f"there is no program {program!r}: install llama.cpp, or set --engine llama-server=PATH")
     file = gguf_file(options.model)
     states = state_bytes(read_gguf_header(file, tensors=False))
-    port = _free_port()
-    key = secrets.token_urlsafe(24)
-    command = [found, "--model", str(file), "--host", "127.0.0.1", "--port", str(port)]
+    key, address = secrets.token_urlsafe(24), _free_address()
+    parts = urlsplit(address.url)
+    place = [address.socket] if address.socket else [f"{parts.hostname}", "--port", f"{parts.port}"]
+    command = [found, "--model", str(file), "--host", *place]
     process = subprocess.Popen(
         [sys.executable, "-I", supervisor.__file__, *command],
         stdin=subprocess.PIPE,
         stdout=sys.stderr.fileno(),  # the core's log
         env={**os.environ, **child_environment(options, states), "LLAMA_API_KEY": key},
     )
-    child = LlamaServerChild(process, EngineAddress("llama-server", f"http://127.0.0.1:{port}"), key)
+    child = LlamaServerChild(process, address, key)
     try:
         child.wait_until_it_listens()
     except EngineUnavailable:
@@ -144,11 +170,14 @@ def gguf_file(model: str) -> Path:
     return file
 
 
-def _free_port() -> int:
+def _free_address() -> EngineAddress:
+    """An address for a server: a Unix socket, or a free port where the system has none or the path is too long."""
+    path = str(runtime_folder() / f"llama-{secrets.token_hex(4)}.sock")
+    if os.name == "posix" and len(os.fsencode(path)) <= MAX_SOCKET_BYTES:
+        return EngineAddress("llama-server", "http://localhost", socket=path)
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-    return port
+        return EngineAddress("llama-server", f"http://127.0.0.1:{probe.getsockname()[1]}")
 
 
 LOADING_S = 300.0

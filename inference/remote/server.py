@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Iterator, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from ipaddress import ip_address
@@ -30,9 +30,10 @@ class EngineAddress:
     kind: EngineKind
     url: str = ""
     program: str = ""
+    socket: str = ""  # the Unix socket through which the `url` is reached; empty for TCP
 
     def __str__(self) -> str:
-        return f"{self.kind} at {self.url}" if self.url else self.program
+        return f"{self.kind} at {self.socket or self.url}" if self.url else self.program
 
     @property
     def is_loopback(self) -> bool:
@@ -167,13 +168,17 @@ Answer = TypeVar("Answer")
 class HttpConnection:
     """A pool of connections to one server; for one event loop."""
 
-    def __init__(self, address: EngineAddress, key: str = "") -> None:
+    def __init__(self, address: EngineAddress, key: str = "", check: Callable[[], None] = lambda: None) -> None:
+        """`check` raises EngineUnavailable if the server has ended; nothing is sent then."""
         self.address = address
+        self._check_server = check
+        limits = httpx2.Limits(max_connections=None, max_keepalive_connections=64)
         self._client = httpx2.AsyncClient(
+            transport=httpx2.AsyncHTTPTransport(uds=address.socket, limits=limits) if address.socket else None,
             base_url=address.url,
             headers={"Authorization": f"Bearer {key}"} if key else {},
             timeout=httpx2.Timeout(SILENCE_S, connect=CONNECT_S),
-            limits=httpx2.Limits(max_connections=None, max_keepalive_connections=64),
+            limits=limits,
             trust_env=not address.is_loopback,
         )
         self._close_after = {"Connection": "close"} if address.kind == "llama-server" else {}  # it does so unannounced
@@ -227,9 +232,11 @@ class HttpConnection:
 
     async def _send(self, request: httpx2.Request) -> httpx2.Response:
         """The response, up to its headers. Asks again if the server has just closed an idle connection."""
+        self._check_server()
         try:
             return await self._client.send(request, stream=True)
         except (httpx2.RemoteProtocolError, httpx2.ReadError, httpx2.WriteError):
+            self._check_server()
             return await self._client.send(request, stream=True)
 
     def _check(self, response: httpx2.Response) -> httpx2.Response:
@@ -288,4 +295,4 @@ def _told(address: EngineAddress) -> Iterator[None]:
     except httpx2.TimeoutException as error:
         raise EngineUnavailable(f"{address} does not answer ({type(error).__name__})") from error
     except (httpx2.HTTPError, httpx2.StreamError, httpx2.InvalidURL) as error:
-        raise EngineUnavailable(f"{address} cannot be reached: {error or type(error).__name__}") from error
+        raise EngineUnavailable(f"{address} cannot be reached: {str(error) or type(error).__name__}") from error

@@ -17,7 +17,7 @@ from starlette.routing import WebSocketRoute
 from starlette.websockets import WebSocket
 
 from inference.core.admission import SUBPROTOCOL, Access, RefuseForeign, RequireToken
-from inference.core.connections import Connections
+from inference.core.connections import Connections, LoopShares
 from inference.core.http.responses import HANDLERS
 from inference.core.pages import PageKeys, key_route, page_routes
 from inference.core.websocket import Outbox
@@ -342,7 +342,7 @@ def make_app(settings: Settings, port: int, keys: PageKeys, connections: Connect
         routes=[*page_routes("playground"), key_route(keys), WebSocketRoute("/playground/session", serve)],
         middleware=[
             Middleware(RefuseForeign, access=access),
-            Middleware(RequireToken, access=access, admit=connections.admit),
+            Middleware(RequireToken, access=access, admit=connections.admit, shares=LoopShares()),
         ],
         exception_handlers=HANDLERS,
     )

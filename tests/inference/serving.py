@@ -18,7 +18,7 @@ from websockets.sync.client import ClientConnection, connect
 from inference.checkpoints.hub import ReportProgress
 from inference.core.admission import Access, HostNames
 from inference.core.app import HttpApi, make_app
-from inference.core.connections import Connections
+from inference.core.connections import Connections, LoopShares
 from inference.core.engine_holder import EngineHolder
 from inference.core.http.text_anchors import TextAnchors
 from inference.core.lifecycle import ConnectedClients, Draining, Shutdown
@@ -87,13 +87,14 @@ def _wired(
     holder = EngineHolder("tiny", load, clients.announce)
     scheduler = Scheduler(holder, observe=observe or metrics.observe, limits=limits, watch=feed)
     connections = Connections(max_open=1000) if connections is None else connections
+    shares = LoopShares()
     shutdown = Shutdown(clients, lambda: scheduler.status, replaceable=True)
     draining = Draining(lambda: scheduler.is_idle, 30.0)
-    websockets = WebSocketApi(scheduler, clients, connections, shutdown, anchors, draining)
+    websockets = WebSocketApi(scheduler, clients, connections, shutdown, anchors, draining, shares)
     access = Access(TOKEN, ["https://allowed.example"], HostNames(frozenset({"gpu-box"})), users)
     http = HttpApi(scheduler, clients, metrics, anchors)
     dashboard = Dashboard(scheduler, feed, access.pages, connections.abort)
-    app = make_app(http, websockets.serve, access, connections, draining, dashboard)
+    app = make_app(http, websockets.serve, access, connections, shares, draining, dashboard)
     return Served(app, scheduler, clients, connections, shutdown, anchors, draining, feed, websockets)
 
 

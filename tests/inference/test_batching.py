@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -22,6 +23,8 @@ from protocol.messages import CompletionRequest, Prompt, StopRule
 from tests.inference.requests import begin, finish
 from tests.inference.tiny import write_checkpoint
 
+REQUESTS = int(os.environ.get("RANDOM_REQUESTS", "0"))
+"""As many are compared beyond what hypothesis chooses; set by `make test-random`."""
 SOURCE = Path(__file__).read_text(encoding="utf-8")
 CHUNK = 64
 
@@ -229,6 +232,7 @@ class Editors:
         self.texts = {"a": "", "b": "", "c": "", "d": ""}
         self.cuts = dict.fromkeys(self.texts, 300)
         self.running: dict[Request, int] = {}  # with the steps after which it is cancelled
+        self.compared = self.cancelled = 0
 
     def begin(self) -> None:
         """Somebody types, deletes, or goes elsewhere, and asks; perhaps the answer is not wanted for long."""
@@ -264,8 +268,21 @@ class Editors:
         """The text of a request that has ended has to be the one that is computed alone, and cold."""
         self.engine.check_integrity()
         completion = run.completion()
-        if completion.finish_reason != "cancelled":
+        if completion.finish_reason == "cancelled":
+            self.cancelled += 1
+        else:
+            self.compared += 1
             assert completion.text == self.oracle(run.spec)
+
+    def work(self) -> None:
+        """Begin requests and step at random, until all have ended."""
+        for _ in range(30):
+            if len(self.running) < self.engine.capacity and self.rng.random() < 0.5:
+                self.begin()
+            else:
+                self.step()
+        while self.running:
+            self.step()
 
 
 @pytest.mark.parametrize("changes", [{}, {"kernel": False}, {"healing": "on"}], ids=str)
@@ -278,16 +295,22 @@ def test_whoever_shares_the_engine_no_text_changes(options: EngineOptions, chang
         for budget in (2**15, 2**24)
     }
 
+    def cold(request: CompletionRequest) -> str:
+        return alone.complete(structs.replace(request, reuse=False)).text
+
     @settings(max_examples=20 if "kernel" in changes else 50, deadline=None)
     @given(seed=st.integers(0, 2**32 - 1), engine=st.sampled_from(list(engines.values())))
     def check(seed: int, engine: Engine) -> None:
-        editors = Editors(engine, lambda request: alone.complete(structs.replace(request, reuse=False)).text, seed)
-        for _ in range(30):
-            if len(editors.running) < engine.capacity and editors.rng.random() < 0.5:
-                editors.begin()
-            else:
-                editors.step()
-        while editors.running:
-            editors.step()
+        Editors(engine, cold, seed).work()
 
     check()
+    if not REQUESTS:
+        return
+    compared = cancelled = seed = 0
+    while compared + cancelled < REQUESTS:
+        engine = list(engines.values())[seed % len(engines)]
+        editors, seed = Editors(engine, cold, seed), seed + 1
+        editors.work()
+        compared, cancelled = compared + editors.compared, cancelled + editors.cancelled
+    evicted = sum(engine.stats().evicted_tokens for engine in engines.values())
+    print(f"{compared} texts equal the cold ones, {cancelled} cancelled, {evicted} tokens evicted")  # noqa: T201

@@ -2,6 +2,8 @@ import os
 import time
 from pathlib import Path
 
+import pytest
+
 from kv_store import purges
 from kv_store.persistence import purge_saved
 from kv_store.purges import PurgeJournal, digest
@@ -63,3 +65,18 @@ def test_old_entries_go_when_a_folder_is_opened(make_store, tmp_path: Path) -> N
     assert purges.purged(tmp_path) == {digest("new.py"), digest("old.py")}
     make_store(disk=200)
     assert list((tmp_path / "purges").iterdir()) == [new]
+
+
+def test_the_journal_keeps_so_many_entries_and_whoever_reads_it_has_seen_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(purges, "MOST_ENTRIES", 40)
+    writer, reader, seen, sizes = PurgeJournal(tmp_path), PurgeJournal(tmp_path), set[str](), []
+    for number in range(500):
+        writer.add(f"{number}.py")
+        if number % 9 == 0:
+            seen |= reader.news()
+        sizes.append(len(list((tmp_path / "purges").iterdir())))
+    assert max(sizes) <= 51
+    assert seen | reader.news() == {digest(f"{number}.py") for number in range(500)}
+    assert not writer.news()

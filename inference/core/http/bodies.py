@@ -87,8 +87,13 @@ class DecodingFields(Fields, frozen=True, kw_only=True):
         """How tokens are drawn; None for temperature 0, the default. Without a seed each request has its own."""
         if not self.temperature:
             return None
-        seed = random.getrandbits(63) if self.seed is None or self.seed < 0 else self.seed
+        seed = self.seed if self.seed is not None and self.seed >= 0 else random.getrandbits(63)
         return Sampling(self.temperature, 1.0 if self.top_p is None else self.top_p, max(0, top_k or 0), seed)
+
+    @property
+    def repeatable(self) -> bool:
+        """Whether the client expects the same text of the same body, whatever came before: it names a seed."""
+        return self.seed is not None and self.seed >= 0
 
     def stop_texts(self) -> tuple[str, ...]:
         """The texts of `stop` with \\n for line ends, each once; an empty text counts as none."""

@@ -142,7 +142,14 @@ class LlamaCpp(Api):
         before = body.input_prefix + body.prompt
         return CompletionRequest(
             session,
-            self._asking.around(session, before, body.input_suffix, files, ahead=limit == 0),
+            self._asking.around(
+                session,
+                before,
+                body.input_suffix,
+                files,
+                ahead=limit == 0,
+                repeatable=bool(before or body.input_suffix) and (body.repeatable or not body.cache_prompt),
+            ),
             limit,
             StopRule(_columns_of_indent(before, body.n_indent)),
             reuse=body.cache_prompt,

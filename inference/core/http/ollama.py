@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator
 from datetime import UTC, datetime
-from functools import wraps
 from importlib.metadata import version
 from typing import Any
 
@@ -16,8 +15,7 @@ from starlette.routing import Route
 
 from inference.core.http.bodies import Count, DecodingFields, Fields, Name, OtherFields, line_end_of, max_tokens
 from inference.core.http.requests import NO_STOP, Api, TextPiece, cached_tokens, session_of, user_of, whole
-from inference.core.http.responses import LINES, line, status_of, streamed
-from protocol.errors import MidfillError
+from inference.core.http.responses import LINES, line, streamed
 from protocol.messages import Completion, CompletionRequest, Prompt
 
 OTHERS = OtherFields(
@@ -74,25 +72,6 @@ class GenerateBody(Fields, frozen=True, kw_only=True):
     user: Name | None = None
 
 
-Handler = Callable[[Any, Request], Awaitable[Response]]
-
-
-def _answering_errors(handler: Handler) -> Handler:
-    """Answers errors as Ollama does: `{"error": "message"}`."""
-
-    @wraps(handler)
-    async def answer(api: Any, request: Request) -> Response:
-        try:
-            return await handler(api, request)
-        except HTTPException as error:
-            return JSONResponse({"error": error.detail}, error.status_code, error.headers)
-        except MidfillError as error:
-            status, headers = status_of(error)
-            return JSONResponse({"error": str(error)}, status, headers)
-
-    return answer
-
-
 class Ollama(Api):
     """The handlers."""
 
@@ -111,7 +90,6 @@ class Ollama(Api):
         """That the server is there, in the words that clients look for; answered without the token too."""
         return PlainTextResponse("Ollama is running")
 
-    @_answering_errors
     async def generate(self, request: Request) -> Response:
         """One text, as lines of JSON unless `stream` is false. Without a prompt it loads or unloads the model."""
         body = await self._bodies.read(request, GenerateBody, OTHERS)
@@ -125,7 +103,7 @@ class Ollama(Api):
             return JSONResponse({**self._head(), "response": "", "done": True, "done_reason": "unload"})
         wanted = CompletionRequest(
             session,
-            self._prompt(session, body),
+            self._prompt(session, body, repeatable=options.repeatable),
             0 if is_empty else max_tokens(options.num_predict),
             NO_STOP,
             stop_texts=options.stop_texts(),
@@ -139,14 +117,12 @@ class Ollama(Api):
         ended = self._ended(completion.text, completion)
         return JSONResponse({**ended, "done_reason": "load"} if is_empty else ended)
 
-    @_answering_errors
     async def tags(self, _request: Request) -> Response:
         """The core's model as a list."""
         digest = hashlib.sha256(self._model.encode()).hexdigest()
         model = {"name": self._model, "model": self._model, "modified_at": _iso(self._started), "size": 0}
         return JSONResponse({"models": [{**model, "digest": digest, "details": _details()}]})
 
-    @_answering_errors
     async def show(self, _request: Request) -> Response:
         """What clients need to know of the model: that it fills in the middle, and its context."""
         status = self._asking.scheduler.status
@@ -170,10 +146,10 @@ class Ollama(Api):
         values = {name: value for name, value in (body.options or {}).items() if value is not None}
         return self._bodies.converted(request, values, Options, OTHER_OPTIONS, "$.options")
 
-    def _prompt(self, session: str, body: GenerateBody) -> Prompt:
+    def _prompt(self, session: str, body: GenerateBody, *, repeatable: bool) -> Prompt:
         if body.suffix:
-            return self._asking.around(session, body.prompt, body.suffix)
-        return self._asking.rendered(session, body.prompt)
+            return self._asking.around(session, body.prompt, body.suffix, repeatable=repeatable)
+        return self._asking.rendered(session, body.prompt, repeatable=repeatable)
 
     async def _lines(self, pieces: AsyncGenerator[TextPiece]) -> AsyncGenerator[bytes]:
         async for piece in pieces:

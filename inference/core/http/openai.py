@@ -87,7 +87,7 @@ class CompletionsBody(DecodingFields, frozen=True, kw_only=True):
             return [ids]
         kinds = {type(item) for item in self.prompt}
         prompts = [item for item in self.prompt if not isinstance(item, int)]
-        if len(kinds) != 1 or "" in prompts[1:] or () in prompts:
+        if len(kinds) != 1 or () in prompts:
             raise _refused("prompt", "is neither a text, nor token ids, nor a list of texts or of lists of token ids")
         texts = max(self.n, self.best_of or 1)
         if len(prompts) > MAX_PROMPTS or len(prompts) * texts > MAX_TEXTS:
@@ -165,8 +165,8 @@ class _Asked:
         if isinstance(prompt, tuple):
             return Prompt("", "", token_ids=prompt)
         if self.body.suffix:
-            return self.asking.around(session, prompt, self.body.suffix)
-        return self.asking.rendered(session, prompt)
+            return self.asking.around(session, prompt, self.body.suffix, repeatable=self.body.repeatable)
+        return self.asking.rendered(session, prompt, repeatable=self.body.repeatable)
 
 
 class OpenAI(Api):
@@ -281,7 +281,7 @@ class Mistral(Api):
         session = session_of(request, body.session, body.user)
         wanted = CompletionRequest(
             session,
-            self._asking.around(session, body.prompt, body.suffix),
+            self._asking.around(session, body.prompt, body.suffix, repeatable=body.repeatable),
             max_tokens(body.max_tokens),
             NO_STOP,
             stop_texts=body.stop_texts(),

@@ -56,14 +56,22 @@ class Asking:
         self._unknown_markers: set[str] = set()  # that the log names already
 
     def around(
-        self, session: str, before: str, after: str, files: Files = (), *, ahead: bool = False, steady: bool = False
+        self,
+        session: str,
+        before: str,
+        after: str,
+        files: Files = (),
+        *,
+        ahead: bool = False,
+        steady: bool = False,
+        repeatable: bool,
     ) -> Prompt:
         """The prompt for a cursor between two texts, as `TextAnchors.prompt` lays it, with \\n for all line ends."""
         before, after = inward(before), inward(after)
         files = tuple(Snippet(file.path, inward(file.text)) for file in files)
-        return self._anchors.prompt(session, before, after, files, ahead=ahead, steady=steady)
+        return self._anchors.prompt(session, before, after, files, ahead=ahead, steady=steady, repeatable=repeatable)
 
-    def rendered(self, session: str, text: str) -> Prompt:
+    def rendered(self, session: str, text: str, *, repeatable: bool) -> Prompt:
         """The prompt for a text that may be a rendered FIM prompt; any other is the text before the cursor.
 
         Raises HTTPException if it has more than MAX_SNIPPETS files.
@@ -71,10 +79,10 @@ class Asking:
         parts = read_rendered(inward(text))
         if parts is None:
             self._warn_of_another_model(text)
-            return self.around(session, text, "")
+            return self.around(session, text, "", repeatable=repeatable)
         if len(parts.files) > MAX_SNIPPETS:
             raise HTTPException(422, f"the prompt has more than {MAX_SNIPPETS} files")
-        return self.around(session, parts.before, parts.after, parts.files)
+        return self.around(session, parts.before, parts.after, parts.files, repeatable=repeatable)
 
     def _warn_of_another_model(self, text: str) -> None:
         """Log once that a client's prompt was written for a model that midfill does not know."""

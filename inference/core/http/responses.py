@@ -1,5 +1,5 @@
 """HTTP responses: streams sent piece by piece, and errors as `{"error": {"message", "type", "code"}}` with their
-status.
+status, or as `{"error": "message"}` on Ollama's paths.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from protocol.errors import BadInput, BadModel, Busy, Cancelled, EngineUnavailab
 EVENTS = "text/event-stream"
 LINES = "application/x-ndjson"
 DONE = b"data: [DONE]\n\n"
+OLLAMA_PATHS = "/api/"
 STALLED_AFTER_S = 30.0
 
 log = logging.getLogger(__name__)
@@ -88,8 +89,18 @@ _CODES = {401: "unauthorized", 403: "forbidden"}
 def error_response(
     status: int, message: str, code: str | None = None, headers: Mapping[str, str] | None = None
 ) -> JSONResponse:
-    """One error as JSON. `code` defaults to the name of the status."""
-    return JSONResponse(_body(status, message, code), status, headers)
+    """One error as JSON, in the form of its path's API. `code` defaults to the name of the status."""
+    return _Error(status, message, code, headers)
+
+
+class _Error(JSONResponse):
+    def __init__(self, status: int, message: str, code: str | None, headers: Mapping[str, str] | None) -> None:
+        super().__init__(_body(status, message, code), status, headers)
+        self._for_ollama = JSONResponse({"error": message}, status, headers)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        is_ollamas = scope["path"].startswith(OLLAMA_PATHS)
+        await (self._for_ollama(scope, receive, send) if is_ollamas else super().__call__(scope, receive, send))
 
 
 def error_event(error: MidfillError) -> bytes:

@@ -92,7 +92,9 @@ class Tabby(Api):
         session = session_of(request, body.session, "/".join(filter(None, (body.user, segments.filepath))))
         wanted = CompletionRequest(
             session,
-            self._asking.around(session, segments.prefix, segments.suffix, segments.files, steady=True),
+            self._asking.around(
+                session, segments.prefix, segments.suffix, segments.files, steady=True, repeatable=body.repeatable
+            ),
             MAX_TOKENS,
             StopRule(segments.indent, closers=(")", "]", "}")),
             stop_texts=body.stop_texts(),

@@ -18,7 +18,7 @@ from websockets.sync.client import ClientConnection, connect
 
 from inference.core import process
 from inference.core import websocket as outbox
-from inference.core.connections import AcceptErrors, Connections
+from inference.core.connections import LOOP_CREDIT_S, LOOP_SHARE, AcceptErrors, Connections, LoopShares
 from inference.core.http.bodies import MAX_BODY_BYTES
 from inference.loading.options import EngineOptions
 from protocol.messages import CompletionRequest, Prompt
@@ -279,3 +279,20 @@ def test_shortage_of_descriptors_is_logged_once_a_minute(caplog: pytest.LogCaptu
     loop.close()
     assert [record.levelno for record in caplog.records] == [logging.ERROR, logging.ERROR]
     assert ["cannot accept" in record.getMessage() for record in caplog.records] == [True, False]
+
+
+async def test_a_user_who_takes_more_than_a_share_of_the_loop_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    waits = list[float]()
+
+    async def sleep(seconds: float) -> None:
+        waits.append(seconds)
+
+    monkeypatch.setattr(asyncio, "sleep", sleep)
+    shares = LoopShares()
+    for _ in range(1000):
+        await shares.pay("flooding", 0.001)
+    assert waits[: int(LOOP_CREDIT_S / 0.001) - 1] == [0.0] * (int(LOOP_CREDIT_S / 0.001) - 1)
+    owed = (1000 * 0.001 - LOOP_CREDIT_S) / LOOP_SHARE
+    assert owed / 2 < waits[-1] <= owed  # some of it was paid meanwhile
+    await shares.pay("typing", 0.001)
+    assert waits[-1] == 0.0

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from functools import partial
 
-from inference.core.queue import Inbox
+import pytest
+
+from inference.core.queue import MAX_CHORES, Inbox
 from inference.engine.request import Request
+from protocol.errors import Busy
 from protocol.messages import Completion, CompletionRequest, Prompt, Usage
 
 USAGE = Usage(0, 0, 0, 0, 0.0, 0.0, 0.0)
@@ -42,23 +45,25 @@ def test_a_user_with_two_more_at_work_gives_way() -> None:
     assert [each.gives_way for each in others] == [False, False, True]
 
 
-def test_a_chore_of_a_name_waits_once() -> None:
+def test_users_take_turns_at_chores_and_equal_ones_wait_once() -> None:
     inbox, done = Inbox(lambda: 1, lambda: None), list[str]()
-    for document in ("a", "b", "a", "a"):
-        inbox.add(partial(done.append, document), ("release", document))
-        inbox.add(partial(done.append, f"{document} at rest"), ("release", document), when_idle=True)
-    for when_idle in (False, True, False):
-        for chore in inbox.take_chores(when_idle=when_idle):
-            chore()
-    assert done == ["a", "b", "a at rest", "b at rest"]
+    for name in ("a1", "a2", "a1", "a3", "b1", "b2"):
+        inbox.add(partial(done.append, name), name, turn=name[0])
+    while (chore := inbox.take_chore()) is not None:
+        chore()
+    assert done == ["a1", "b1", "a2", "b2", "a3"]
 
 
-def test_equal_chores_wait_once_and_others_each() -> None:
-    inbox, done = Inbox(lambda: 1, lambda: None), list[int]()
-    for _ in range(2):
-        inbox.add(done.clear)
-        inbox.add(partial(done.append, 1))
-    assert len(inbox.take_chores(when_idle=False)) == 3
+def test_a_user_has_so_many_chores_and_others_have_theirs() -> None:
+    inbox = Inbox(lambda: 1, lambda: None)
+    for number in range(MAX_CHORES):
+        inbox.add(list, number, "ann")
+    with pytest.raises(Busy, match=f"{MAX_CHORES} documents of this user already wait"):
+        inbox.add(list, MAX_CHORES, "ann")
+    inbox.add(list, 0, "ann")  # it waits already
+    inbox.add(list, 0, "bob")
+    assert inbox.take_chore() is not None
+    inbox.add(list, MAX_CHORES, "ann")
 
 
 def test_a_chore_that_waits_for_the_end_of_work_lets_no_request_begin_before_it() -> None:
@@ -68,12 +73,13 @@ def test_a_chore_that_waits_for_the_end_of_work_lets_no_request_begin_before_it(
     for request in (busy, next_one):
         inbox.put(request)
     assert inbox.take() is busy
-    inbox.add(partial(done.append, "freed"), when_idle=True)
+    for _ in range(2):
+        inbox.add_when_idle(partial(done.append, "freed"), "free")
     assert inbox.take() is None
-    assert inbox.take_chores(when_idle=True) == []
+    assert inbox.take_chores_when_idle() == []
     busy.outcome = Completion("x", "eos", USAGE)
     assert inbox.end(busy)
-    for chore in inbox.take_chores(when_idle=True):
+    for chore in inbox.take_chores_when_idle():
         chore()
     assert done == ["freed"]
     assert inbox.take() is next_one

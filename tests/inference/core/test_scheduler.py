@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
@@ -514,6 +515,53 @@ def test_forgotten_session_is_not_made_resident_again(scheduler: Scheduler, engi
     ask(scheduler, "3", "c.py").wait()
     assert engine.started == ["1", "3"]
     assert sorted(engine.forgotten) == ["a.py", "b.py"]
+
+
+def test_a_flood_of_chores_holds_up_no_forward(
+    scheduler: Scheduler, engine: SteppedEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def forget(session: str) -> None:
+        time.sleep(0.002)
+        engine.forgotten.append(session)
+
+    monkeypatch.setattr(engine, "forget", forget)
+    engine.forwards_needed = 20
+    typing = ask(scheduler, "1", "b.py", client="typing")
+    engine.wait_begun()
+    for number in range(500):
+        scheduler.forget(f"{number}.py", "flooding")
+    engine.steps.release(20)
+    assert typing.text() == "1"
+    assert 1 <= len(engine.forgotten) < 100
+    assert scheduler.close()
+    assert len(engine.forgotten) == 500
+
+
+def test_those_who_ask_to_free_while_it_waits_are_served_together(
+    scheduler: Scheduler, engine: SteppedEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    freed, told = list[bool](), threading.Semaphore(0)
+    monkeypatch.setattr(engine, "free", lambda *, disk: freed.append(disk), raising=False)
+    engine.steps.release(1)
+    ask(scheduler, "0").wait()
+    ask(scheduler, "1")
+    engine.wait_begun(2)
+    for disk in (False, True, False, False):
+        scheduler.free(lambda _: told.release(), disk=disk)
+    engine.steps.release(1)
+    for _ in range(4):
+        assert told.acquire(timeout=PATIENCE_S)
+    assert freed == [False, True]
+
+
+def test_the_memory_of_the_process_is_measured_once_for_many_who_ask(
+    scheduler: Scheduler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measured = list[int]()
+    monkeypatch.setattr("inference.core.scheduler._resident_bytes", lambda: measured.append(1) or 7)
+    monkeypatch.setattr("inference.core.scheduler.MEASURED_FOR_S", 1000.0)
+    assert {scheduler.memory().process_bytes for _ in range(1000)} == {7}
+    assert len(measured) == 1
 
 
 def test_closed_documents_are_released_in_the_model_thread(scheduler: Scheduler, engine: SteppedEngine) -> None:

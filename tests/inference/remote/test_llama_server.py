@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import json
 import os
+import signal
+import socket
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import psutil
 import pytest
 
 from inference.loading.options import EngineOptions
-from inference.remote import supervisor
+from inference.remote import llama_server, supervisor
 from inference.remote.llama_server import child_environment, gguf_file, start_llama_server
+from inference.remote.server import EngineAddress, HttpConnection
 from protocol.errors import BadInput, BadModel, EngineUnavailable
 from tests.inference.tiny_gguf import write_file
 
@@ -31,19 +37,39 @@ HYBRID = {
 """Of a model of 55 MiB of states."""
 
 PROGRAM = """#!{python}
-import http.server, json, os, sys
+import http.server, json, os, socketserver, sys, time
 from pathlib import Path
 known = {{name: value for name, value in os.environ.items() if name.startswith("LLAMA_")}}
 Path({folder!r}, "told.json").write_text(json.dumps([os.getpid(), sys.argv[1:], known]))
 if {fails}:
     sys.exit("no such tensor")
 class Handler(http.server.BaseHTTPRequestHandler):
+    def log_message(self, *_):
+        pass
     def do_GET(self):
         self.send_response(200)
         self.send_header("Content-Length", "0")
         self.end_headers()
-http.server.HTTPServer(("127.0.0.1", int(sys.argv[sys.argv.index("--port") + 1])), Handler).serve_forever()
+time.sleep(0.2)
+host = sys.argv[sys.argv.index("--host") + 1]
+if host.endswith(".sock"):
+    socketserver.UnixStreamServer(host, Handler).serve_forever()
+http.server.HTTPServer((host, int(sys.argv[sys.argv.index("--port") + 1])), Handler).serve_forever()
 """
+
+
+@pytest.fixture(autouse=True)
+def runtime(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A runtime folder, whose path is short enough for a Unix socket."""
+    with TemporaryDirectory(dir="/tmp" if os.name == "posix" else None) as folder:
+        monkeypatch.setenv("MIDFILL_RUNTIME_DIR", folder)
+        yield Path(folder)
+
+
+@pytest.fixture
+def ports(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No path is short enough for a Unix socket."""
+    monkeypatch.setattr("inference.remote.llama_server.MAX_SOCKET_BYTES", 0)
 
 
 @pytest.fixture
@@ -73,15 +99,17 @@ def ends(pid: int) -> bool:
 
 
 @pytest.mark.skipif(os.name != "posix", reason="needs scripts that can be executed")
-def test_it_is_started_with_slots_and_context_and_a_key_of_its_own(gguf: Path, tmp_path: Path) -> None:
+def test_it_is_started_with_slots_and_context_and_a_key_and_socket_of_its_own(
+    gguf: Path, tmp_path: Path, runtime: Path
+) -> None:
     program = write_program(tmp_path)
     options = EngineOptions(str(gguf), context_tokens=1000, slots=3, threads=2)
     child = start_llama_server(str(program), options)
     pid, arguments, variables = json.loads((tmp_path / "told.json").read_text())
+    assert list(runtime.iterdir()) == [Path(child.address.socket)]
     child.close()
-    assert arguments[:2] == ["--model", str(gguf)]
-    assert child.address.url == f"http://127.0.0.1:{arguments[arguments.index('--port') + 1]}"
-    assert child.key not in arguments
+    assert arguments == ["--model", str(gguf), "--host", child.address.socket]
+    assert not list(runtime.iterdir())
     assert variables["LLAMA_API_KEY"] == child.key
     assert variables["LLAMA_ARG_N_PARALLEL"] == "3"
     assert variables["LLAMA_ARG_CTX_SIZE"] == "3000"
@@ -101,6 +129,57 @@ def test_one_that_fails_is_told(gguf: Path, tmp_path: Path) -> None:
     program = write_program(tmp_path, fails=True)
     with pytest.raises(EngineUnavailable, match="llama-server ended with status 1"):
         start_llama_server(str(program), EngineOptions(str(gguf)))
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs scripts that can be executed")
+@pytest.mark.usefixtures("ports")
+def test_who_takes_the_port_before_it_is_sent_nothing(
+    gguf: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    free_address, received = llama_server._free_address, list[bytes]()
+    with socket.socket() as impostor:
+
+        def taken() -> EngineAddress:
+            address = free_address()
+            impostor.bind(("127.0.0.1", int(address.url.rpartition(":")[2])))
+            impostor.listen()
+            return address
+
+        monkeypatch.setattr(llama_server, "_free_address", taken)
+        with pytest.raises(EngineUnavailable, match="llama-server ended with status 1: the core's log has its reason"):
+            start_llama_server(str(write_program(tmp_path)), EngineOptions(str(gguf)))
+        impostor.settimeout(0)
+        with suppress(BlockingIOError):
+            received.append(impostor.accept()[0].recv(1000))
+    assert received == []
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs scripts that can be executed")
+@pytest.mark.usefixtures("ports")
+async def test_who_takes_the_port_after_its_end_is_sent_nothing(gguf: Path, tmp_path: Path) -> None:
+    child = start_llama_server(str(write_program(tmp_path)), EngineOptions(str(gguf)))
+    connection = HttpConnection(child.address, child.key, child.check)
+    await connection.text("/")
+    pid, *_ = json.loads((tmp_path / "told.json").read_text())
+    os.kill(pid, signal.SIGKILL)
+    child._process.wait(PATIENCE_S)
+    with socket.create_server(("127.0.0.1", int(child.address.url.rpartition(":")[2]))) as impostor:
+        with pytest.raises(EngineUnavailable, match="llama-server ended with status"):
+            await connection.post("/completion", {"prompt": [1]}, dict)
+        impostor.settimeout(0)
+        with pytest.raises(BlockingIOError):
+            impostor.accept()
+    await connection.aclose()
+    child.close()
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs scripts that can be executed")
+async def test_it_is_reached_through_its_socket(gguf: Path, tmp_path: Path) -> None:
+    child = start_llama_server(str(write_program(tmp_path)), EngineOptions(str(gguf)))
+    connection = HttpConnection(child.address, child.key, child.check)
+    assert await connection.text("/health") == ""
+    await connection.aclose()
+    child.close()
 
 
 def test_a_missing_program_is_named(gguf: Path) -> None:

@@ -92,6 +92,8 @@ def test_several_prompts_have_choices_one_after_another(client: TestClient) -> N
     alone = [texts(post(client, PATH, {"prompt": prompt, "max_tokens": 5, "n": 2})) for prompt in ("a = ", "b = ")]
     together = post(client, PATH, {"prompt": ["a = ", "b = "], "max_tokens": 5, "n": 2})
     assert texts(together) == alone[0] + alone[1]
+    first, empty = texts(post(client, PATH, {"prompt": ["a = ", ""], "max_tokens": 5}))
+    assert [first, empty] == [texts(post(client, PATH, {"prompt": [one], "max_tokens": 5}))[0] for one in ("a = ", "")]
 
 
 def test_token_ids_are_the_prompt(client: TestClient) -> None:
@@ -133,6 +135,23 @@ def test_logprobs_spell_the_text(client: TestClient) -> None:
     assert post(client, PATH, {**BODY, "logprobs": 0})["choices"][0]["logprobs"]["top_logprobs"] == [{}] * 24
     *chunks, _done = post_events(client, PATH, {**BODY, "logprobs": 2, "stream": True})
     assert chunks[-1]["choices"][0]["logprobs"] == told
+
+
+def test_logprobs_spell_a_text_that_a_stop_cuts_within_a_token(client: TestClient) -> None:
+    whole = post(client, PATH, {**BODY, "logprobs": 0})["choices"][0]["logprobs"]["tokens"]
+    stops = [token[1:] for token in whole if len(token) > 1]
+    assert stops
+    for stop in stops:
+        choice = post(client, PATH, {**BODY, "logprobs": 0, "stop": [stop]})["choices"][0]
+        assert "".join(choice["logprobs"]["tokens"]) == choice["text"] == "".join(whole).partition(stop)[0]
+
+
+def test_half_of_a_surrogate_pair_is_one_unknown_character(client: TestClient) -> None:
+    body = b'{"prompt": "x = \\ud83d", "max_tokens": 5}'
+    assert (
+        client.post(PATH, content=body).json()["choices"]
+        == post(client, PATH, {"prompt": "x = \ufffd", "max_tokens": 5})["choices"]
+    )
 
 
 def test_models_are_one(client: TestClient) -> None:
