@@ -311,7 +311,7 @@ def test_ahead_work_is_begun_when_nothing_is_at_work(roomy: tuple[Scheduler, Ste
 def test_ahead_work_makes_room_when_somebody_waits_for_it(roomy: tuple[Scheduler, SteppedEngine]) -> None:
     scheduler, engine = roomy
     engine.forwards_needed = 3
-    ahead = [ask(scheduler, f"ahead {name}", name, ahead=True) for name in "abc"]
+    ahead = [ask(scheduler, f"ahead {name}", name, client=name, ahead=True) for name in "abc"]
     engine.steps.release(1)
     engine.wait_begun(3)
     real = ask(scheduler, "real", "d")
