@@ -168,6 +168,15 @@ def ask(
     return listener
 
 
+def test_what_loading_needs_is_imported_before_the_first_request() -> None:
+    imported = threading.Event()
+    holder = EngineHolder("model", lambda _: SteppedEngine(), lambda _: None, import_early=imported.set)
+    scheduler = Scheduler(holder)
+    assert imported.wait(PATIENCE_S)
+    assert scheduler.status.state == "unloaded"
+    scheduler.close()
+
+
 def test_answers_come_with_the_time_in_line(scheduler: Scheduler, engine: SteppedEngine) -> None:
     engine.steps.release(2)
     first, second = ask(scheduler, "1", "a.py"), ask(scheduler, "2", "b.py")
