@@ -59,7 +59,7 @@ def choose_prompt(request: Request, tokenize: Tokenize, missing: Missing, speed:
     short_left = missing(nearer.session, short.token_ids)
     is_resident = 2 * short_left < len(short.token_ids)
     takes_long = speed.seconds(left - short_left) * 1e3 > spec.max_prefill_ms
-    if short_left >= left or not (is_resident or takes_long):
+    if left < short_left + request.cost.block_tokens or not (is_resident or takes_long):
         return whole
     request.spec, request.is_short = nearer, True
     return short

@@ -245,6 +245,7 @@ class RemoteEngine(AnyEngine):
         validate(request.spec)
         limit, cost = self.info.context_tokens, request.cost
         request.spec = structs.replace(request.spec, max_tokens=min(request.spec.max_tokens, limit // 2))
+        cost.block_tokens = self._facts.block_tokens
         if self._facts.slots == 1:  # which the whole prompt and the short one would take from each other
             settled = self._tokenize(request.spec)
         else:
@@ -252,7 +253,7 @@ class RemoteEngine(AnyEngine):
         spec = request.spec
         start = self._typed_choices.start(spec, settled)
         token_ids = start.prompt.token_ids
-        cost.prompt_tokens, cost.block_tokens = len(token_ids), self._facts.block_tokens
+        cost.prompt_tokens = len(token_ids)
         place = self._places.lend(spec.session, token_ids)
         cost.prepared = time.perf_counter()
         reuse = spec.reuse and not (self._separates_users and place.is_foreign)
@@ -292,7 +293,10 @@ class RemoteEngine(AnyEngine):
         run.start.remember(run.token_ids)
         if run.is_prefilled and run.cost.prepared is not None and run.cost.prefilled is not None:
             self._speed.note(run.recomputed, run.cost.prefilled - run.cost.prepared)
-        if self._places.give_back(run.place, run.start.prompt.token_ids if run.is_prefilled else packed()):
+        resident = run.start.prompt.token_ids
+        if not run.is_prefilled:  # what it shares with the prompt before it is still there
+            resident = resident[: 0 if run.place.is_foreign else run.expected_cached]
+        if self._places.give_back(run.place, resident):
             self._erase(run.place)
         if run.cached_tokens is not None:
             if self._places.note_cached(run.expected_cached, run.cached_tokens):

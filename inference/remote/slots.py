@@ -27,7 +27,7 @@ class RemoteSlot:
 
     number: int | None
     session: str = ""
-    token_ids: TokenIds = field(default_factory=packed)  # of the last prompt that the server has computed whole
+    token_ids: TokenIds = field(default_factory=packed)  # of the last prompt, those that the server has computed
     is_foreign: bool = False  # the slot has, or may have, a prompt of another user than the session's
     is_doomed: bool = False  # its prompt must be dropped when the request at work ends
 
@@ -77,7 +77,7 @@ class RemoteSlots:
     def give_back(self, place: RemoteSlot, token_ids: TokenIds) -> bool:
         """End a loan; True if the place must be erased, because its document was forgotten meanwhile.
 
-        `token_ids` is the prompt that is resident now, empty if it was not computed to its end.
+        `token_ids` is what is resident of the prompt now, as far as is known.
         """
         place.token_ids = token_ids
         self._lent.remove(place)

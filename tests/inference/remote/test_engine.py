@@ -73,8 +73,12 @@ def test_a_short_prompt_answers_until_the_whole_one_is_resident(engine: RemoteEn
     assert heat(second.usage, 1) == "hot"
     prepared = engine.complete(ask(prompt=replace(whole, increment="x = 1"), max_tokens=0))
     assert prepared.usage.prompt_tokens > first.usage.prompt_tokens
-    third = engine.complete(ask(prompt=replace(whole, increment="x = 12"), max_prefill_ms=1))
-    assert (third.is_short, heat(third.usage, 1)) == (False, "hot")
+    for increment in ("x = 12", "x = 123"):
+        later = engine.complete(ask(prompt=replace(whole, increment=increment), max_prefill_ms=1))
+        assert (later.is_short, heat(later.usage, 1)) == (False, "hot")
+        cancelled = begin(engine, ask(prompt=replace(whole, increment=increment), max_prefill_ms=1))
+        cancelled.cancelled = True
+        engine.step()
 
 
 def test_a_server_with_one_slot_gets_no_short_prompts(connect_llama: Connect, server: FakeServer) -> None:
