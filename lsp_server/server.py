@@ -28,7 +28,7 @@ from lsp_server.editor_protocol import EditorProtocol, log_error, make_converter
 from lsp_server.suggesting.editing_session import EditingSession
 from lsp_server.suggesting.open_documents import OpenDocument, enabled_sources
 from lsp_server.suggesting.reasons import Reason, of_core
-from lsp_server.suggesting.requests import PromptCost
+from lsp_server.suggesting.requests import LONGEST_PREFILL_MS, PromptCost
 from lsp_server.usage.acceptance import Acceptances
 from lsp_server.usage.statistics import HEATS, Recorder, statistics_file
 from protocol.errors import BadInput
@@ -242,7 +242,13 @@ class MidfillServer(LanguageServer):
         self.notices = Notices(self.protocol.notify, self.window_show_message, self.work_done_progress)
         self.link = CoreLink(self._core_changed, self._prefilled)
         self.session = EditingSession(
-            self.link, settings, secrets.token_hex(4), self._send_cost, self.notices.reason, self.notices.refresh
+            self.link,
+            settings,
+            secrets.token_hex(4),
+            self._send_cost,
+            self.notices.reason,
+            self.notices.refresh,
+            LONGEST_PREFILL_MS,
         )
         self.index = IndexKeeper()
         self.recorder = Recorder(statistics_file(), self._model)

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
-PROTOCOL_VERSION = 9
+PROTOCOL_VERSION = 10
 MAX_ALTERNATIVES = 16  # more are of no use, and each takes model time
 MAX_STOP_TEXTS = 64
 MAX_STOP_CHARS = 256
@@ -95,7 +95,9 @@ class CompletionRequest(Value, frozen=True):
     with so many of the most probable ones. After `max_decode_ms` a text ends that has a newline already; 0 means never.
     A text whose probability, the product of its tokens', has fallen below `min_probability` ends there. `copies` is a
     text that the completion probably repeats with few changes, as a next edit does with what it rewrites: the engine
-    drafts from it.
+    drafts from it. Where computing what is missing of the prompt would take longer than `max_prefill_ms`, the text is
+    written from the short prompt, what stands near the cursor: the client then has the whole one made resident; 0 means
+    never.
     """
 
     session: SessionName
@@ -111,6 +113,7 @@ class CompletionRequest(Value, frozen=True):
     min_probability: float = 0.0
     best_of: int = 1
     copies: str = ""
+    max_prefill_ms: int = 0
 
 
 class Usage(Value, frozen=True):
@@ -153,6 +156,7 @@ class Completion(Value, frozen=True):
     mean_logprob: float | None = None  # over the tokens generated for `text`; None without any
     alternatives: tuple[Alternative, ...] = ()  # other texts, the better ones first
     tokens: tuple[TokenLogprob, ...] = ()  # of `text`; only if requested by `top_logprobs`
+    is_short: bool = False  # written from the short prompt, which `usage` counts
 
 
 class TierMemory(Value, frozen=True):

@@ -43,16 +43,19 @@ class EngineHolder:
         forget_saved: Callable[[str], None] | None = None,
         speeds: SpeedRecord | None = None,
         clear_saved: Callable[[], object] | None = None,
+        import_early: Callable[[], None] = lambda: None,
     ) -> None:
         """`forget_saved` drops a document's text where no core has it open, and tells the other cores; `clear_saved`
         drops all from disk that no core has open.
 
+        `import_early` imports what `load` needs; the model thread calls it before the first request.
         `speeds` has the model's speed, which is kept when the model is unloaded, and told if it is low.
         """
         self._speeds = speeds
         self._load = load
         self._forget_saved = forget_saved
         self._clear_saved = clear_saved
+        self.import_early = import_early
         self._on_status = on_status
         self._engine: AnyEngine | None = None
         self._failure: MidfillError | None = None

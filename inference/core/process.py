@@ -42,6 +42,7 @@ from inference.core.scheduler import Scheduler
 from inference.core.users import Users
 from inference.core.websocket import WebSocketApi
 from inference.engine.request import Request
+from inference.loading.engine import import_what_loading_needs
 from inference.loading.options import EngineOptions, engine_options
 from inference.loading.speed_record import SpeedRecord
 from inference.remote.connecting import needs_download, open_engine
@@ -281,7 +282,8 @@ def _run(
         clients.announce(status)
         feed.tell(status)
 
-    holder = EngineHolder(name, load, announce, forget_saved, speeds, clear_saved)
+    import_early = import_what_loading_needs if is_local else lambda: None
+    holder = EngineHolder(name, load, announce, forget_saved, speeds, clear_saved, import_early)
     scheduler = Scheduler(holder, options.unload_after_s, observe, options.limits, feed)
     connections, shares = Connections(raise_file_limit()), LoopShares()
     draining = Draining(lambda: scheduler.is_idle, options.drain_s)

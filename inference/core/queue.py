@@ -6,7 +6,7 @@ import math
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain
 
@@ -114,8 +114,9 @@ class RequestQueue:
         request = next(filter(meant, self), None)
         return None if request is None else self._pop(request)
 
-    def first(self, at_work: Mapping[str, int], ahead_too: bool) -> Request | None:
-        """The request to begin next: ahead work only if nothing else waits, and only if `ahead_too`.
+    def first(self, at_work: Mapping[str, int], ahead_too: bool, ahead_of: Collection[str] = ()) -> Request | None:
+        """The request to begin next: ahead work only if nothing else waits, only if `ahead_too`, and not of the users
+        whose ahead work is under way (`ahead_of`): together both would take longer, and need more workspaces.
 
         The user with the fewest requests `at_work` comes first; one with as many as allowed has to wait. Among equals,
         requests without alternatives come first, and then the one with the highest response ratio: the longest wait
@@ -136,11 +137,13 @@ class RequestQueue:
                 ),
                 default=None,
             )
-        return next(iter(self), None) if ahead_too else None
+        return next((request for request in self if request.turn not in ahead_of), None) if ahead_too else None
 
-    def take(self, at_work: Mapping[str, int], ahead_too: bool = True) -> Request | None:
+    def take(
+        self, at_work: Mapping[str, int], ahead_too: bool = True, ahead_of: Collection[str] = ()
+    ) -> Request | None:
         """Remove and return the `first` request; its user's turn moves behind those of the others."""
-        request = self.first(at_work, ahead_too)
+        request = self.first(at_work, ahead_too, ahead_of)
         if request is None:
             return None
         self._lines[request.turn] = self._lines.pop(request.turn)  # the order of turns at ahead work
@@ -149,8 +152,8 @@ class RequestQueue:
 
     def answered(self, request: Request) -> None:
         """Remember that the request's prompt is probably resident."""
-        self._answered.pop(_layout(request), None)
-        self._answered[_layout(request)] = None
+        self._answered.pop(request.layout, None)
+        self._answered[request.layout] = None
         if len(self._answered) > _MAX_ANSWERED:
             del self._answered[next(iter(self._answered))]
 
@@ -170,7 +173,7 @@ class RequestQueue:
         A user who types on waits since the first unanswered key only for a resident prompt. A new one would be
         cancelled before it is answered, so it gives way to those of users who have paused.
         """
-        is_resident = _layout(request) in self._answered
+        is_resident = request.layout in self._answered
         since = request.unanswered_since if is_resident else request.submitted
         new_chars = max(0, len(request.spec.prompt.increment) - MAX_TYPED_CHARS) if is_resident else _chars(request)
         cost = NEW_TEXT_CHARS + new_chars
@@ -183,12 +186,6 @@ class RequestQueue:
             del self._lines[request.turn]
             self._last_turns.pop(request.turn, None)
         return request
-
-
-def _layout(request: Request) -> int:
-    """A digest of the user and the prompt's parts that stay while the user types on."""
-    prompt = request.spec.prompt
-    return hash((request.turn, prompt.context, prompt.prefix, prompt.suffix, prompt.token_ids, prompt.marked))
 
 
 def _chars(request: Request) -> int:
@@ -255,6 +252,8 @@ class Inbox:
             self._budgets.check(request.turn)
             superseded = self._queue.put(request)
             self._cancel_running(lambda running: running.key == request.key)
+            for running in self._running:  # the user is where the newest ahead work is
+                running.gives_way |= request.is_ahead_work and running.is_ahead_work and running.turn == request.turn
             self._make_room()  # now, before ahead work saves more of its prompt
             self._notify()
             return superseded
@@ -312,7 +311,9 @@ class Inbox:
                 return None
             if self._running and self._chores_when_idle:
                 return None
-            request = self._queue.take(self._at_work(), all(running.is_ahead_work for running in self._running))
+            ahead = [running for running in self._running if running.is_ahead_work]
+            turns = {running.turn for running in ahead}
+            request = self._queue.take(self._at_work(), len(ahead) == len(self._running), turns)
             if request is not None:
                 self._running.append(request)
             return request

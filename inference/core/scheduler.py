@@ -239,6 +239,7 @@ class Scheduler:
         return not self._thread.is_alive()
 
     def _serve(self) -> None:
+        self._keep_going(self._holder.import_early)
         while True:
             try:
                 if not self._wait_for_work():

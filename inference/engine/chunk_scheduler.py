@@ -8,6 +8,7 @@ from functools import partial
 
 from inference.backends.model import Choice, Chunk
 from inference.engine.request import Request
+from inference.engine.short_prompts import PrefillSpeed
 from inference.engine.writer import Steps
 from protocol.messages import Completion
 
@@ -22,6 +23,9 @@ SHARED_CHUNK_S = 0.01
 
 ALONE_CHUNK_S = 0.02
 """Intended duration of a forward with a long chunk while only one user is active, where chunks may grow."""
+
+AHEAD_CHUNK_S = 0.1
+"""Longest intended duration of a forward with ahead work, which bounds the wait of the next keystroke."""
 
 ACTIVE_S = 5.0
 """Seconds after its last request during which a user counts as active."""
@@ -63,8 +67,10 @@ class ChunkScheduler:
     with the measured speed up to `most_tokens`.
     """
 
-    def __init__(self, chunk_tokens: int, most_tokens: int = 0) -> None:
+    def __init__(self, chunk_tokens: int, most_tokens: int = 0, speed: PrefillSpeed | None = None) -> None:
+        """`speed` notes the forwards with a long chunk."""
         self.runs: list[Run] = []
+        self._speed = speed
         self._chunk_tokens = chunk_tokens  # of a long prompt, while only one user is active, unless it may grow
         self._most_tokens = max(chunk_tokens, most_tokens)
         self._full_tokens_per_s = 0.0  # of the last forward with a long chunk of at least `_chunk_tokens`
@@ -77,8 +83,15 @@ class ChunkScheduler:
         """Record that a user (`Request.turn`) began a request, and drop those that are no longer active."""
         self._began = {name: began for name, began in self._began.items() if now - began < ACTIVE_S} | {user: now}
 
-    def chunk_tokens(self, user: str, now: float) -> int:
-        """Maximum number of tokens in the next chunk of a user's long prompt."""
+    def chunk_tokens(self, user: str, now: float, *, ahead: bool = False) -> int:
+        """Maximum number of tokens in the next chunk of a user's long prompt, `ahead` if no user waits for it."""
+        most = self._chunk_tokens_for(user, now)
+        if not ahead:
+            return most
+        affordable = int(min(self._tokens_per_s * AHEAD_CHUNK_S, most))
+        return min(most, max(affordable // SHARED_CHUNK, 1) * SHARED_CHUNK)
+
+    def _chunk_tokens_for(self, user: str, now: float) -> int:
         if not any(name != user and now - began < ACTIVE_S for name, began in self._began.items()):
             fast = int(self._full_tokens_per_s * ALONE_CHUNK_S) // SHARED_CHUNK * SHARED_CHUNK
             return max(self._chunk_tokens, min(fast, self._most_tokens))
@@ -101,6 +114,8 @@ class ChunkScheduler:
         if self._long_chunk_tokens:
             self._owed_s = seconds
             self._tokens_per_s = self._long_chunk_tokens / max(seconds, 1e-9)
+            if self._speed is not None:
+                self._speed.note(self._long_chunk_tokens, seconds)
             if self._long_chunk_tokens >= self._chunk_tokens:
                 self._full_tokens_per_s = self._tokens_per_s
         else:

@@ -12,14 +12,15 @@ from msgspec import structs
 from inference.engine.drafts import DraftHistories, DraftHistory
 from inference.engine.request import Request, validate
 from inference.engine.search import Search
+from inference.engine.short_prompts import PrefillSpeed, choose_prompt
 from inference.engine.slots import Slots
 from inference.engine.typed_choices import TypedChoices
 from inference.engine.writer import Steps, Text, Writer, spelling
 from inference.text.healing import Healer
-from inference.text.prompts import tokenize_prompt
+from inference.text.prompts import TokenizedPrompt, tokenize_prompt
 from inference.text.token_ids import packed
 from inference.text.tokenization import TextTokenizer
-from protocol.messages import Alternative, Completion
+from protocol.messages import Alternative, Completion, CompletionRequest
 
 
 class Stopped(Exception):
@@ -36,6 +37,16 @@ class Tools:
     slots: Slots
     histories: DraftHistories | None  # None without speculation
     context_tokens: int
+    speed: PrefillSpeed
+
+    def prompt_of(self, request: Request) -> TokenizedPrompt:
+        """The request's prompt as tokens, which may be the short one; two workspaces hold both."""
+        if self.slots.count < 2:
+            return self._tokenize(request.spec)
+        return choose_prompt(request, self._tokenize, self.slots.missing, self.speed)
+
+    def _tokenize(self, spec: CompletionRequest) -> TokenizedPrompt:
+        return tokenize_prompt(spec.prompt, self.tokenizer, self.context_tokens, spec.max_tokens, self.healer)
 
 
 def complete(request: Request, tools: Tools, chunk_tokens: Callable[[], int]) -> Steps[Completion]:
@@ -45,9 +56,9 @@ def complete(request: Request, tools: Tools, chunk_tokens: Callable[[], int]) ->
     limited to half the context. The engine throws Stopped to end the steps early.
     """
     validate(request.spec)
-    spec = structs.replace(request.spec, max_tokens=min(request.spec.max_tokens, tools.context_tokens // 2))
-    request.spec = spec
-    settled = tokenize_prompt(spec.prompt, tools.tokenizer, tools.context_tokens, spec.max_tokens, tools.healer)
+    most = min(request.spec.max_tokens, tools.context_tokens // 2)
+    request.spec = structs.replace(request.spec, max_tokens=most)
+    settled, spec = tools.prompt_of(request), request.spec
     start = tools.typed_choices.start(spec, settled)
     request.cost.prompt_tokens = len(start.prompt.token_ids)
     with ExitStack() as stack:
@@ -72,7 +83,7 @@ def complete(request: Request, tools: Tools, chunk_tokens: Callable[[], int]) ->
         if text.stream.text:
             history.remember(before, completion.text or text.stream.text, text.token_ids)
         start.remember(text.token_ids)
-        return completion
+        return structs.replace(completion, is_short=request.is_short)
 
 
 def _answer(request: Request, writer: Writer, search: Search, first: Text) -> Steps[tuple[Completion, Text]]:

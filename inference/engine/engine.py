@@ -15,6 +15,7 @@ from inference.engine.completing import Stopped, Tools, complete
 from inference.engine.drafts import DraftHistories
 from inference.engine.interface import AnyEngine, DeviceHooks, EngineInfo
 from inference.engine.request import Request
+from inference.engine.short_prompts import PrefillSpeed
 from inference.engine.slots import Resident, Slots
 from inference.engine.typed_choices import TypedChoices
 from inference.text.healing import Healer
@@ -73,6 +74,7 @@ class Engine(AnyEngine):
             separate_users=config.separate_users,
         )
         self._histories = DraftHistories()
+        speed = PrefillSpeed(assumed_fast=not info.device.startswith("cpu"))
         self._tools = Tools(
             tokenizer,
             healer,
@@ -80,10 +82,11 @@ class Engine(AnyEngine):
             self._slots,
             self._histories if config.speculation else None,
             model.context_tokens,
+            speed,
         )
         self._batching = config.batching
         self.device = device
-        self._chunks = ChunkScheduler(config.prefill_chunk, config.most_prefill_chunk)
+        self._chunks = ChunkScheduler(config.prefill_chunk, config.most_prefill_chunk, speed)
         self._clock = clock
 
     @property
@@ -103,7 +106,7 @@ class Engine(AnyEngine):
         assert at_work < self.capacity, f"{at_work} requests are at work, which is the engine's capacity"
         self._chunks.note_user(request.turn, self._clock())
         request.start()
-        run = Run(request, complete(request, self._tools, partial(self._chunk_tokens, request.turn)))
+        run = Run(request, complete(request, self._tools, partial(self._chunk_tokens, request)))
         if not request.has_ended:
             self._chunks.runs.append(run)
         self._check_device(request)
@@ -187,8 +190,8 @@ class Engine(AnyEngine):
         finally:
             self._store.close()
 
-    def _chunk_tokens(self, user: str) -> int:
-        return self._chunks.chunk_tokens(user, self._clock())
+    def _chunk_tokens(self, request: Request) -> int:
+        return self._chunks.chunk_tokens(request.turn, self._clock(), ahead=request.is_ahead_work)
 
     def _check_device(self, request: Request) -> None:
         error = request.outcome

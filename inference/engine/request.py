@@ -89,6 +89,7 @@ class Request:
     unanswered_since: float = field(default_factory=time.perf_counter)  # of the first key that waits for an answer
     queue_ms: float = 0.0  # from its submission until it last began
     cancelled: bool = False
+    is_short: bool = False  # `spec` has the short prompt and its session, in place of the client's
     gives_way: bool = False  # returns to the queue to make room for another user's request
     cost: Cost = field(default_factory=Cost)
     prefilled: int = 0  # tokens of the prompt that are resident
@@ -98,12 +99,16 @@ class Request:
     turn: str = field(init=False)  # the line that it waits in: its user's, or its client's if it has no user
     is_ahead_work: bool = field(init=False)  # makes a prompt resident, and gives way to every request for a suggestion
     writes_several: bool = field(init=False)
+    layout: int = field(init=False)  # a digest of the user and the prompt's parts that stay while the user types on
 
     def __post_init__(self) -> None:
         self.key = self.client, self.spec.session if self.supersedes else f"#{id(self)}"
         self.turn = turn_of(self.client, self.user)
         self.is_ahead_work = self.spec.max_tokens == 0
         self.writes_several = self.spec.alternatives > 0 or self.spec.best_of > 1
+        prompt = self.spec.prompt
+        parts = prompt.context, prompt.prefix, prompt.suffix, prompt.token_ids, prompt.marked
+        self.layout = hash((self.turn, parts))
 
     @property
     def is_unwanted(self) -> bool:
@@ -163,6 +168,8 @@ def validate(spec: CompletionRequest) -> None:
         raise BadInput(f"top_logprobs must be between 0 and {MAX_TOP_LOGPROBS}, not {top}")
     if spec.max_decode_ms < 0:
         raise BadInput(f"max_decode_ms must be 0 or more, not {spec.max_decode_ms}")
+    if spec.max_prefill_ms < 0:
+        raise BadInput(f"max_prefill_ms must be 0 or more, not {spec.max_prefill_ms}")
     if not 0 <= spec.min_probability <= 1:
         raise BadInput(f"min_probability must be between 0 and 1, not {spec.min_probability}")
     if len(spec.copies) > MAX_COPIED_CHARS:

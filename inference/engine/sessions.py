@@ -7,6 +7,7 @@ import re
 from kv_store.interface import document_of
 from protocol.messages import ANONYMOUS
 
+_SHORT = "~short"
 USER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@+-]{0,63}")
 
 
@@ -34,6 +35,17 @@ def user_of(session: str) -> str:
     """The user in a name by `session_of_user`; empty for the core's own token."""
     name, slash, _ = document_of(session).partition("/")
     return name if slash and USER_NAME.fullmatch(name) else ""
+
+
+def short_session(session: str) -> str:
+    """The session of a session's short prompts, of the same document: it has a workspace of its own."""
+    client, slash, document = session.partition("/")
+    return f"{client}{_SHORT}/{document}" if slash else f"{_SHORT}/{session}"
+
+
+def is_short(session: str) -> bool:
+    """Whether a name is by `short_session`."""
+    return session.partition("/")[0].endswith(_SHORT)
 
 
 def is_anonymous(session: str) -> bool:

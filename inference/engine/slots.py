@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from operator import itemgetter
 
 from inference.backends.model import Chunk
-from inference.engine.sessions import is_anonymous, user_of
+from inference.engine.sessions import is_anonymous, is_short, short_session, user_of
 from inference.text.token_boundaries import AllowedIds
 from inference.text.token_ids import TokenIds, common_prefix_length, packed
 from kv_store.interface import Workspace, document_of
@@ -184,8 +184,9 @@ class Slots:
         """A workspace for a request of this session; MemoryError if all are lent and another cannot be allocated.
 
         Prefers the workspace with the session's last prompt, so that typing copies nothing; then a new one that is
-        kept, then the least recently used one, then a new one. An anonymous request gets the anonymous prompt that
-        shares the most tokens with its own. Saves what other workspaces hold of `token_ids` to the store.
+        kept, then the least recently used one, then a new one. A short prompt takes a new one, or another short one's,
+        before that of a whole one. An anonymous request gets the anonymous prompt that shares the most tokens with its
+        own. Saves what other workspaces hold of `token_ids` to the store.
         """
         slot = self._choose(session, token_ids)
         self._lent.append(slot)
@@ -196,6 +197,20 @@ class Slots:
             self._lent.remove(slot)
             self._idle.append(slot)
             slot.end_loan()
+
+    def missing(self, session: str, token_ids: TokenIds) -> int:
+        """Number of these tokens whose KV is neither in a workspace nor in the store."""
+        namespace = user_of(session) if self._separates_users else ""
+        lengths = [
+            common_prefix_length(slot.token_ids, token_ids)
+            for slot in (*self._idle, *self._lent)
+            if not self._separates_users or user_of(slot.session) == namespace
+        ]
+        missing = len(token_ids) - max(lengths, default=0)
+        if missing >= WORTH_A_LOOK:
+            with self._store.match_prefix(token_ids, namespace) as match:
+                missing = min(missing, len(token_ids) - match.length)
+        return missing
 
     def forget(self, session: str) -> None:
         """Drop the text of the session's document, here and in the store, from every client's sessions.
@@ -214,9 +229,9 @@ class Slots:
         return here.union(self._store.documents())
 
     def release(self, session: str) -> None:
-        """Unpin the session's prompt: the store may evict it by its ordinary rules."""
+        """Unpin the session's prompts: the store may evict them by its ordinary rules."""
         for slot in (*self._idle, *self._lent):
-            if slot.session == session:
+            if slot.session in (session, short_session(session)):
                 slot.release()
 
     def residents(self) -> tuple[Resident, ...]:
@@ -240,7 +255,9 @@ class Slots:
                 slot.save()
                 if time.monotonic() >= until:
                     return False
-        del self._idle[: max(0, min(len(self._idle), self.allocated - self._kept))]
+        for slot in self._idle[: max(0, min(len(self._idle), self.allocated - self._kept))]:
+            slot.release()
+            self._idle.remove(slot)
         return True
 
     def clear(self, *, keep_workspaces: bool) -> None:
@@ -267,6 +284,9 @@ class Slots:
             own = _by_shared_tokens(own, token_ids)
         empty = [slot for slot in self._idle if not slot.session]
         most = min(self._kept, self.count) if self._idle else self.count
+        if is_short(session):  # it takes the place of no whole prompt, and its workspace is freed at the next rest
+            most = self.count
+            empty += [slot for slot in self._idle if is_short(slot.session)]
         if not own and not empty and self.allocated < most:
             try:
                 return self._new()

@@ -71,6 +71,11 @@ def _examine(options: EngineOptions, checkpoint: Checkpoint, report: ReportProgr
     return checkpoint.tokenizer(options.fim_format), context_tokens
 
 
+def import_what_loading_needs() -> None:
+    """Import torch and what uses it, ahead of the first request, which would wait a second for it."""
+    from inference.loading import components  # noqa: F401
+
+
 def load_engine(options: EngineOptions, progress: ReportProgress | None = None) -> Engine:
     """An engine that runs the model of `options`.
 

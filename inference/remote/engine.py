@@ -18,13 +18,14 @@ from msgspec import structs
 from inference.engine.interface import AnyEngine, DeviceHooks, EngineInfo
 from inference.engine.request import Request, validate
 from inference.engine.sessions import is_anonymous, user_of
+from inference.engine.short_prompts import PrefillSpeed, choose_prompt
 from inference.engine.slots import Resident
 from inference.engine.typed_choices import TypedChoices
 from inference.remote.completing import RemoteCompleter, RemoteRun
 from inference.remote.server import GenerationQuery, ModelServer, ServerFacts
 from inference.remote.slots import RemoteSlot, RemoteSlots
 from inference.text.healing import Healer
-from inference.text.prompts import Stretch, stretches_of, tokenize_prompt
+from inference.text.prompts import Stretch, TokenizedPrompt, stretches_of, tokenize_prompt
 from inference.text.token_ids import TokenIds, common_prefix_length, packed
 from inference.text.tokenization import TextTokenizer
 from kv_store.interface import StoreStats, TierStats, document_of
@@ -121,6 +122,7 @@ class RemoteEngine(AnyEngine):
         self._server = server
         self._facts = facts
         self._places = RemoteSlots(facts.slots, keeps_states=facts.keeps_states)
+        self._speed = PrefillSpeed(assumed_fast=False)
         self._has_failed = False  # a request to the server
         self._replaced = ""  # why the server is not the one that the engine connected to; empty while it is
         self._healer = Healer(tokenizer) if heals else None
@@ -242,11 +244,16 @@ class RemoteEngine(AnyEngine):
         """Check the request as the local engine does, tokenize its prompt, and lend it a place at the server."""
         validate(request.spec)
         limit, cost = self.info.context_tokens, request.cost
-        spec = request.spec = structs.replace(request.spec, max_tokens=min(request.spec.max_tokens, limit // 2))
-        settled = tokenize_prompt(spec.prompt, self.tokenizer, limit, spec.max_tokens, self._healer)
+        request.spec = structs.replace(request.spec, max_tokens=min(request.spec.max_tokens, limit // 2))
+        cost.block_tokens = self._facts.block_tokens
+        if self._facts.slots == 1:  # which the whole prompt and the short one would take from each other
+            settled = self._tokenize(request.spec)
+        else:
+            settled = choose_prompt(request, self._tokenize, self._places.missing, self._speed)
+        spec = request.spec
         start = self._typed_choices.start(spec, settled)
         token_ids = start.prompt.token_ids
-        cost.prompt_tokens, cost.block_tokens = len(token_ids), self._facts.block_tokens
+        cost.prompt_tokens = len(token_ids)
         place = self._places.lend(spec.session, token_ids)
         cost.prepared = time.perf_counter()
         reuse = spec.reuse and not (self._separates_users and place.is_foreign)
@@ -266,6 +273,9 @@ class RemoteEngine(AnyEngine):
             run.mark = end if end > expected else 0
         return run
 
+    def _tokenize(self, spec: CompletionRequest) -> TokenizedPrompt:
+        return tokenize_prompt(spec.prompt, self.tokenizer, self.info.context_tokens, spec.max_tokens, self._healer)
+
     def _note_done(self, run: RemoteRun, future: Future[Completion]) -> None:
         with self._changed:
             self._done.append((run, future))
@@ -281,7 +291,12 @@ class RemoteEngine(AnyEngine):
         run.request.outcome = outcome
         self._has_failed |= isinstance(outcome, EngineUnavailable)
         run.start.remember(run.token_ids)
-        if self._places.give_back(run.place, run.start.prompt.token_ids if run.is_prefilled else packed()):
+        if run.is_prefilled and run.cost.prepared is not None and run.cost.prefilled is not None:
+            self._speed.note(run.recomputed, run.cost.prefilled - run.cost.prepared)
+        resident = run.start.prompt.token_ids
+        if not run.is_prefilled:  # what it shares with the prompt before it is still there
+            resident = resident[: 0 if run.place.is_foreign else run.expected_cached]
+        if self._places.give_back(run.place, resident):
             self._erase(run.place)
         if run.cached_tokens is not None:
             if self._places.note_cached(run.expected_cached, run.cached_tokens):

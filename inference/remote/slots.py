@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from inference.engine.sessions import is_anonymous, user_of
+from inference.engine.sessions import is_anonymous, short_session, user_of
 from inference.engine.slots import MOST_RESIDENTS, Resident
 from inference.text.token_ids import TokenIds, common_prefix_length, packed
 from kv_store.interface import document_of
@@ -27,7 +27,7 @@ class RemoteSlot:
 
     number: int | None
     session: str = ""
-    token_ids: TokenIds = field(default_factory=packed)  # of the last prompt that the server has computed whole
+    token_ids: TokenIds = field(default_factory=packed)  # of the last prompt, those that the server has computed
     is_foreign: bool = False  # the slot has, or may have, a prompt of another user than the session's
     is_doomed: bool = False  # its prompt must be dropped when the request at work ends
 
@@ -57,6 +57,11 @@ class RemoteSlots:
         places = [place for place in (*self._lent, *reversed(self._idle)) if place.session and place.token_ids]
         return tuple(Resident(place.session, len(place.token_ids)) for place in places[:MOST_RESIDENTS])
 
+    def missing(self, session: str, token_ids: TokenIds) -> int:
+        """Number of these tokens that the session's place does not hold, if the server has dropped nothing since."""
+        lengths = (common_prefix_length(place.token_ids, token_ids) for place in self._idle if place.session == session)
+        return len(token_ids) - max(lengths, default=0)
+
     def lend(self, session: str, token_ids: TokenIds) -> RemoteSlot:
         """The place for a request; an anonymous one gets the anonymous prompt that shares most tokens with it."""
         place = self._own(session, token_ids)
@@ -72,7 +77,7 @@ class RemoteSlots:
     def give_back(self, place: RemoteSlot, token_ids: TokenIds) -> bool:
         """End a loan; True if the place must be erased, because its document was forgotten meanwhile.
 
-        `token_ids` is the prompt that is resident now, empty if it was not computed to its end.
+        `token_ids` is what is resident of the prompt now, as far as is known.
         """
         place.token_ids = token_ids
         self._lent.remove(place)
@@ -97,12 +102,11 @@ class RemoteSlots:
         return cached == 0
 
     def release(self, session: str) -> None:
-        """Make the session's place the first to be lent to another."""
-        for place in self._idle:
-            if place.session == session:
+        """Make the session's places the first to be lent to others."""
+        for place in tuple(self._idle):
+            if place.session in (session, short_session(session)):
                 self._idle.remove(place)
                 self._idle.insert(0, place)
-                return
 
     def documents(self) -> set[str]:
         """The documents of all prompts."""

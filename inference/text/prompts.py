@@ -27,6 +27,23 @@ MAX_CHARS_PER_TOKEN = 8
 """Text beyond this many characters per token of the context is cut before tokenization."""
 
 
+SHORT_PREFIX_CHARS = 480  # some 150 tokens; the increment adds the lines from the anchor to the cursor
+SHORT_SUFFIX_CHARS = 320
+
+
+def short_prompt(prompt: Prompt) -> Prompt:
+    """What stands near the cursor, in whole lines, without snippets; a prompt of token ids stays as it is.
+
+    It depends only on what stays while the user types on, and on the increment, so it is hot from key to key, too.
+    """
+    prefix, suffix = prompt.prefix, prompt.suffix
+    if (excess := len(prefix) - SHORT_PREFIX_CHARS) > 0:
+        prefix = prefix[prefix.find("\n", excess - 1) + 1 or excess :]
+    if len(suffix) > SHORT_SUFFIX_CHARS:
+        suffix = suffix[: suffix.rfind("\n", 0, SHORT_SUFFIX_CHARS) + 1 or SHORT_SUFFIX_CHARS]
+    return structs.replace(prompt, prefix=prefix, suffix=suffix, context=())
+
+
 @dataclass(frozen=True, slots=True)
 class TokenizedPrompt:
     """A prompt as the model receives it, with the number of tokens from each part (the rest are markers)."""

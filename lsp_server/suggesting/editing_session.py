@@ -220,11 +220,13 @@ class EditingSession:
         on_cost: Callable[[PromptCost], None],
         on_reason: Callable[[str, Reason | None], None] = lambda *_: None,
         on_refresh: Callable[[str], None] = lambda _: None,
+        max_prefill_ms: int = 0,
     ) -> None:
+        """`max_prefill_ms` as in `CompletionRequest`."""
         self.documents = OpenDocuments(settings)
         self.explainer = Explainer(self.documents, core, on_reason, on_refresh)
         self._core = core
-        self._sender = RequestSender(core, client, on_cost)
+        self._sender = RequestSender(core, client, on_cost, max_prefill_ms)
         self._pace = Pace()
         self._preparing = Preparing(self.documents)
         self._core_moved = asyncio.Event()
@@ -279,10 +281,12 @@ class EditingSession:
             insertions = await self._suggest(opened, query, now, waits_for_core=waits_for_core) or ()
         finally:
             still_here = (opened.edits, opened.requests, opened.cursor) == now
-            if not insertions and still_here and self.explainer.is_in_the_way(opened):
+            if not insertions and still_here and (opened.lacks_prompt or self.explainer.is_in_the_way(opened)):
                 opened.unanswered = opened.edits, opened.cursor
             if opened.requests == now[1]:
                 opened.invoked = False
+            if still_here and opened.lacks_prompt and not opened.latest.busy:
+                opened.latest.start(partial(self._ahead, opened, query.cursor, typing=True))
         is_here = opened in self.documents and opened.edits == now[0]
         return insertions if is_here and opened.excluded is None else ()  # the rules may have changed meanwhile
 

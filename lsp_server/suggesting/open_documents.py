@@ -104,6 +104,7 @@ class OpenDocument:
     suggestions: tuple[Suggestion, ...] = ()  # the last suggestion, and its alternatives
     out_of_step: bool = False  # a change failed, or a line is too long: only the whole text recovers from that
     last_exchange: tuple[CompletionRequest, Completion] | None = None  # with the core, for a suggestion
+    lacks_prompt: bool = False  # the core answered last from a short prompt, and the whole one is not resident yet
     cells: Cells | None = None  # the cells of its language in its notebook, which share a planner
     looked_at: bool = False  # the user has viewed it, rather than only opened it
     requests: int = 0  # for suggestions, of which only the newest is answered

@@ -20,6 +20,7 @@ from inference.engine.interface import AnyEngine
 from inference.loading.engine import load_dry_engine
 from inference.loading.options import engine_options
 from inference.remote.connecting import open_engine
+from inference.text.prompts import short_prompt
 from inference.text.tokenization import TextTokenizer
 from lsp_server.documents.documents import Position
 from lsp_server.suggesting.editing_session import EditingSession
@@ -166,7 +167,8 @@ class Verifier:
         self._due -= 1
         request, warm = exchange
         self._last = request
-        cold = self._engine.complete(replace_fields(request, reuse=False))
+        prompt = short_prompt(request.prompt) if warm.is_short else request.prompt
+        cold = self._engine.complete(replace_fields(request, prompt=prompt, reuse=False))
         if (warm.text, warm.finish_reason) != (cold.text, cold.finish_reason):
             raise SuggestionDiffers(f"with reuse {warm.text!r} ({warm.finish_reason}), cold {cold.text!r}")
 

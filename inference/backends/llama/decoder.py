@@ -11,7 +11,6 @@ from typing import Any, Protocol
 import torch
 import torch.nn.functional as F  # noqa: N812 - torch's own convention
 from torch import Tensor
-from torch.nn.attention.bias import causal_lower_right
 
 from inference.backends import cuda
 from inference.backends.llama.weights import DecoderWeights, LayerWeights
@@ -229,6 +228,8 @@ class Decoder:
     def _causal_mask(self, start: int, stop: int) -> Tensor:
         """[tokens, visible]: hides what is after each token; on a GPU without numbers."""
         if self.device.type == "cuda":
+            from torch.nn.attention.bias import causal_lower_right  # imports torch's compiler, which takes a second
+
             return causal_lower_right(stop - start, stop)
         positions = torch.arange(stop, device=self.device)
         scores = torch.zeros(stop - start, stop, dtype=self._weights.embedding.dtype, device=self.device)

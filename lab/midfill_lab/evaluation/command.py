@@ -117,6 +117,9 @@ class EvalArguments:
             min=1, max=MAX_ALTERNATIVES + 1, help="Texts of which the completion is the one that fits the suffix best."
         ),
     ] = 1
+    short: Annotated[
+        bool, typer.Option("--short", help="Ask with short prompts, as the core does where nothing is resident yet.")
+    ] = False
     healing: Annotated[
         Literal["auto", "on", "off"],
         typer.Option(help="Token healing (efim); auto: on, unless the checkpoint needs none."),
@@ -171,7 +174,7 @@ def eval_command(settings: Settings, arguments: EvalArguments) -> None:
         raise BadInput("--resume goes on with the file of --json, and only with --cross-file")
     if arguments.cross_file and arguments.alternatives:
         raise BadInput("--cross-file scores completions alone: leave out --alternatives")
-    asking = Asking(arguments.max_new_tokens, arguments.alternatives, arguments.best_of)
+    asking = Asking(arguments.max_new_tokens, arguments.alternatives, arguments.best_of, arguments.short)
     model = (
         core_by_address(settings, asking) if settings.core else engine_in_process(settings, arguments.healing, asking)
     )
@@ -202,6 +205,7 @@ def _evaluate_in_file(settings: Settings, model: AbstractContextManager[Evaluate
             "max_new_tokens": arguments.max_new_tokens,
             "alternatives": arguments.alternatives,
             "best_of": arguments.best_of,
+            "short": arguments.short,
         }
         budget = _windows(settings, evaluated)
         evaluator = Evaluator(

@@ -18,6 +18,7 @@ from rapidfuzz.distance import Levenshtein
 from rich.console import Group, RenderableType
 from rich.table import Table
 
+from inference.text.prompts import short_prompt
 from lsp_server.prompts.anchors import WindowBudget
 from midfill_lab.evaluation.sandbox import Outcome, Sandbox
 from midfill_lab.evaluation.tasks import Case, Cut, Format, Split, Task, TokenEnds, lay_prompt, place_cursor
@@ -290,12 +291,13 @@ class Asking:
     max_new_tokens: int
     alternatives: int = 0
     best_of: int = 1
+    short: bool = False
 
     def request(self, prompt: Prompt, stop: StopRule) -> CompletionRequest:
         """Greedy, and computed cold, so that resident KV cannot affect a figure."""
         return CompletionRequest(
             "evaluation",
-            prompt,
+            short_prompt(prompt) if self.short else prompt,
             self.max_new_tokens,
             stop,
             reuse=False,

@@ -45,6 +45,23 @@ def test_a_user_with_two_more_at_work_gives_way() -> None:
     assert [each.gives_way for each in others] == [False, False, True]
 
 
+def test_a_users_newest_ahead_work_is_alone_at_work() -> None:
+    older, newer = (Request(CompletionRequest(name, Prompt("", ""), max_tokens=0), "client", "me") for name in "ab")
+    inbox = Inbox(lambda: 4, lambda: None)
+    inbox.put(older)
+    assert inbox.take() is older
+    inbox.put(newer)
+    assert older.gives_way
+    assert inbox.take() is None
+    older.outcome = Completion("", "cancelled", USAGE)
+    assert not inbox.end(older)
+    assert inbox.take() is newer
+    assert inbox.take() is None
+    newer.outcome = Completion("", "length", USAGE)
+    assert inbox.end(newer)
+    assert inbox.take() is older
+
+
 def test_users_take_turns_at_chores_and_equal_ones_wait_once() -> None:
     inbox, done = Inbox(lambda: 1, lambda: None), list[str]()
     for name in ("a1", "a2", "a1", "a3", "b1", "b2"):

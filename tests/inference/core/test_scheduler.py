@@ -168,6 +168,15 @@ def ask(
     return listener
 
 
+def test_what_loading_needs_is_imported_before_the_first_request() -> None:
+    imported = threading.Event()
+    holder = EngineHolder("model", lambda _: SteppedEngine(), lambda _: None, import_early=imported.set)
+    scheduler = Scheduler(holder)
+    assert imported.wait(PATIENCE_S)
+    assert scheduler.status.state == "unloaded"
+    scheduler.close()
+
+
 def test_answers_come_with_the_time_in_line(scheduler: Scheduler, engine: SteppedEngine) -> None:
     engine.steps.release(2)
     first, second = ask(scheduler, "1", "a.py"), ask(scheduler, "2", "b.py")
@@ -311,7 +320,7 @@ def test_ahead_work_is_begun_when_nothing_is_at_work(roomy: tuple[Scheduler, Ste
 def test_ahead_work_makes_room_when_somebody_waits_for_it(roomy: tuple[Scheduler, SteppedEngine]) -> None:
     scheduler, engine = roomy
     engine.forwards_needed = 3
-    ahead = [ask(scheduler, f"ahead {name}", name, ahead=True) for name in "abc"]
+    ahead = [ask(scheduler, f"ahead {name}", name, client=name, ahead=True) for name in "abc"]
     engine.steps.release(1)
     engine.wait_begun(3)
     real = ask(scheduler, "real", "d")

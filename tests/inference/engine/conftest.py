@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 
 from inference.engine.completing import Tools
+from inference.engine.short_prompts import PrefillSpeed
 from inference.engine.slots import Slots
 from inference.engine.typed_choices import TypedChoices
 from inference.text.tokenization import TextTokenizer
@@ -15,4 +16,12 @@ from tests.inference.slots import store_without_room
 def tools(tiny_tokenizer: TextTokenizer) -> Tools:
     """What the engine gives every request, with one workspace that holds no KV."""
     slots = Slots(1, 1, lambda: DryWorkspace(bytes_per_token=4), store_without_room(), context_tokens=64)
-    return Tools(tiny_tokenizer, None, TypedChoices(tiny_tokenizer.bytes_of), slots, None, CONTEXT)
+    return Tools(
+        tiny_tokenizer,
+        None,
+        TypedChoices(tiny_tokenizer.bytes_of),
+        slots,
+        None,
+        CONTEXT,
+        PrefillSpeed(assumed_fast=True),
+    )

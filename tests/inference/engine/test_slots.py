@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inference.engine.sessions import session_of_user
+from inference.engine.sessions import session_of_user, short_session
 from inference.engine.slots import SAVE_BEYOND, Slot, Slots
 from inference.text.token_ids import common_prefix_length, packed
 from kv_store.interface import DryWorkspace
@@ -122,6 +122,22 @@ def test_documents_take_turns_in_the_workspaces_that_are_kept() -> None:
         place.compute(token_ids, session)
     assert place.compute(PROMPT, "a") == 1  # by the store
     assert (place.made, place.slots.allocated) == (1, 1)
+
+
+def test_a_short_prompt_takes_the_place_of_no_whole_one_and_is_let_go_at_rest() -> None:
+    place, short = Workplace(2, kept=1), short_session("me/a")
+    place.compute(PROMPT, "me/a")
+    place.compute(OTHER, short)
+    assert (place.compute(PROMPT, "me/a"), place.compute(OTHER, short)) == (1, 1)
+    assert place.slots.missing("me/a", packed(PROMPT)) == 0
+    assert place.store.stats().tokens == 0  # nothing was copied
+    place.compute(OTHER[::-1], short_session("me/b"))
+    assert place.compute(PROMPT, "me/a") == 1
+    assert place.slots.save()
+    assert place.slots.allocated == 1
+    place.slots.forget("me/a")
+    place.slots.forget("me/b")
+    assert place.store.stats().tokens == 0
 
 
 def test_a_workspace_that_is_not_kept_lasts_until_its_prompt_is_saved() -> None:

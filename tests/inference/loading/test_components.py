@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -20,6 +21,11 @@ from protocol.messages import CompletionRequest, Prompt
 from tests.inference.tiny import write_checkpoint
 
 REQUEST = CompletionRequest("a.py", Prompt("def f():\n", "\n", "    x"), 4)
+
+
+def test_torchs_compiler_is_not_imported_which_takes_as_long_as_torch() -> None:
+    program = "import sys, inference.loading.components; sys.exit('torch._dynamo' in sys.modules)"
+    subprocess.run([sys.executable, "-c", program], check=True)
 
 
 @pytest.fixture

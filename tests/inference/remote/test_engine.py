@@ -9,6 +9,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
+from msgspec.structs import replace
 
 from inference.core.engine_holder import EngineHolder
 from inference.core.scheduler import Scheduler
@@ -61,6 +62,28 @@ def test_the_prompt_is_the_local_engines(engine: RemoteEngine, server: FakeServe
     ours = tokenize_prompt(ask("x = ").prompt, engine.tokenizer, server.context, 16, engine._healer)
     assert body["prompt"] == ours.token_ids.tolist()
     assert completion.usage.prompt_tokens == len(body["prompt"])
+
+
+def test_a_short_prompt_answers_until_the_whole_one_is_resident(engine: RemoteEngine) -> None:
+    whole = Prompt(PREFIX * 8, SUFFIX, "x = ")
+    first = engine.complete(ask(prompt=whole, max_prefill_ms=1))
+    assert first.is_short
+    second = engine.complete(ask(prompt=replace(whole, increment="x = 1"), max_prefill_ms=1))
+    assert second.is_short
+    assert heat(second.usage, 1) == "hot"
+    prepared = engine.complete(ask(prompt=replace(whole, increment="x = 1"), max_tokens=0))
+    assert prepared.usage.prompt_tokens > first.usage.prompt_tokens
+    for increment in ("x = 12", "x = 123"):
+        later = engine.complete(ask(prompt=replace(whole, increment=increment), max_prefill_ms=1))
+        assert (later.is_short, heat(later.usage, 1)) == (False, "hot")
+        cancelled = begin(engine, ask(prompt=replace(whole, increment=increment), max_prefill_ms=1))
+        cancelled.cancelled = True
+        engine.step()
+
+
+def test_a_server_with_one_slot_gets_no_short_prompts(connect_llama: Connect, server: FakeServer) -> None:
+    server.slots = 1
+    assert not connect_llama().complete(ask(prompt=Prompt(PREFIX * 8, SUFFIX), max_prefill_ms=1)).is_short
 
 
 def test_a_line_ends_before_its_newline_and_the_server_ends_it(engine: RemoteEngine, server: FakeServer) -> None:

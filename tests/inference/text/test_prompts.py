@@ -13,8 +13,11 @@ from inference.text.fim import FORMATS, FIMFormat
 from inference.text.prompts import (
     MAX_CHARS_PER_TOKEN,
     NEW_TOKENS_SHARE,
+    SHORT_PREFIX_CHARS,
+    SHORT_SUFFIX_CHARS,
     STEPS_PER_CONTEXT,
     TokenizedPrompt,
+    short_prompt,
     tokenize_prompt,
 )
 from inference.text.token_ids import TokenIds, packed
@@ -254,3 +257,18 @@ def test_a_prompt_with_markers_that_cannot_be_laid(
 ) -> None:
     with pytest.raises(BadInput, match=named):
         tokenize_prompt(Prompt("", "", marked=parts), real_tokenizer, 128, 8)
+
+
+@given(st.text("ab\n", max_size=1200), st.text("ab\n", max_size=1200))
+def test_a_short_prompt_is_whole_lines_beside_the_cursor(prefix: str, suffix: str) -> None:
+    whole = Prompt(prefix, suffix, "x = ", (Snippet("a.py", "b"),))
+    short = short_prompt(whole)
+    assert prefix.endswith(short.prefix)
+    assert suffix.startswith(short.suffix)
+    assert len(short.prefix) <= SHORT_PREFIX_CHARS
+    assert len(short.suffix) <= SHORT_SUFFIX_CHARS
+    before, behind = prefix.removesuffix(short.prefix), suffix.removeprefix(short.suffix)
+    assert before[-1:] in ("", "\n") or len(short.prefix) == SHORT_PREFIX_CHARS
+    assert not behind or short.suffix[-1:] == "\n" or len(short.suffix) == SHORT_SUFFIX_CHARS
+    assert (short.increment, short.context) == ("x = ", ())
+    assert short_prompt(short) == short

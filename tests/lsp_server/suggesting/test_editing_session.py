@@ -112,6 +112,20 @@ async def test_the_request_says_where_and_how(core: StubCore, session: EditingSe
     assert request.stop == StopRule(indent=4, closers=(")", "]", "}", "</", "/>"), tab_columns=8)
 
 
+async def test_what_a_short_prompt_suggested_stays_while_it_is_typed_and_the_whole_prompt_is_computed(
+    core: StubCore, session: EditingSession
+) -> None:
+    core.give(replace(completion("size_of(path)"), is_short=True))
+    document = opened(session, "x = \n")
+    assert await session.suggest(document, Query(Position(0, 4))) == (Insertion("size_of(path)"),)
+    core.give(completion("another"))
+    for column, (key, rest) in enumerate((("s", "ize_of(path)"), ("i", "ze_of(path)")), start=4):
+        document.apply(Edit(Position(0, column), Position(0, column), key))
+        assert await session.suggest(document, Query(Position(0, column + 1))) == (Insertion(rest),)
+        await until_rest(document)
+    assert [(request.prompt.increment, request.max_tokens) for request in core.requests[1:]] == [("x = s", 0)]
+
+
 async def test_the_rules_are_looked_at_while_the_core_is_at_work(
     core: StubCore, session: EditingSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:

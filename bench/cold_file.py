@@ -1,0 +1,96 @@
+"""Times the first suggestion where nothing is resident: from no core at all, and in further files of some 2,500 lines.
+
+    python bench/cold_file.py [--model bundled] [--files 3] [--lines 2500] [--json FILE]
+
+A language server and a core start; a file is opened, and its first key asks for a suggestion at once. Then each further
+file is opened and typed in without a pause before. For each file it prints the time to the suggestion, the CPU seconds
+of both processes, which tell more on a busy machine, and the tokens that were recomputed; then time and tokens of a key
+that follows once the whole prompt is resident.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from statistics import median
+from typing import Annotated
+
+import typer
+from clicks import PATIENCE_S, cpu_seconds, rest, source
+from figures import JsonFile, write
+
+from lsp_server.documents.documents import Edit, Position
+from midfill.headless.environment import private_core_environment
+from midfill.headless.lsp_session import Answer, LspSession, open_session
+from protocol.settings import BUNDLED_MODEL
+
+SHORT_TOKENS = 1_000  # a prompt of fewer is a short one
+
+
+async def key(session: LspSession, uri: str, cursor: Position, text: str) -> Answer:
+    """Type the text at the cursor, and wait for the suggestion behind it."""
+    session.change(uri, [Edit(cursor, cursor, text)])
+    return await session.suggest(uri, Position(cursor.line, cursor.column + len(text)))
+
+
+async def measure(model: str, weights: str, files: int, lines: int) -> list[dict[str, float]]:
+    """The figures of each file, the one from nothing first."""
+    rows = []
+    with private_core_environment() as environment:
+        command = [sys.executable, "-P", "-m", "midfill", "lsp"]
+        settings = {"model": model, "weights": weights, "prepareAhead": "editing", "holdBackPercent": 0}
+        mine = {"MIDFILL_RUNTIME_DIR": environment["MIDFILL_RUNTIME_DIR"]}
+        since = time.perf_counter()
+        async with open_session(command, settings=settings, environment=environment) as session:
+            used = 0.0
+            for number in range(files + 1):
+                uri, middle = f"file:///bench/{number}.py", Position(lines // 2 // 4 * 4 + 1, 0)
+                since = since if not number else time.perf_counter()
+                text = source(lines).replace("scaled", f"part_{number}").replace("offset", f"base_{number}")
+                session.open(uri, "python", text)
+                first = await key(session, uri, middle, "    ")
+                elapsed, cpu_s = time.perf_counter() - since, cpu_seconds(mine) - used
+                if first.cost is not None and first.cost.usage.prompt_tokens < SHORT_TOKENS:
+                    await session.wait_for_ahead(PATIENCE_S)
+                used = await rest(mine)
+                later = await key(session, uri, Position(middle.line, 4), "r")
+                costs = [answer.cost.usage for answer in (first, later) if answer.cost]
+                assert len(costs) == 2, "an answer came without the core"
+                rows.append(
+                    {
+                        "first_s": elapsed,
+                        "first_cpu_s": cpu_s,
+                        "first_recomputed": costs[0].recomputed_tokens,
+                        "first_prefill_s": costs[0].prefill_ms / 1e3,
+                        "later_s": later.milliseconds / 1e3,
+                        "later_recomputed": costs[1].recomputed_tokens,
+                        "prompt_tokens": costs[1].prompt_tokens,
+                    }
+                )
+    return rows
+
+
+def main(
+    model: Annotated[str, typer.Option()] = BUNDLED_MODEL,
+    weights: Annotated[str, typer.Option(help="The setting `weights`.")] = "auto",
+    files: Annotated[int, typer.Option(min=1, help="Further files.")] = 3,
+    lines: Annotated[int, typer.Option(min=100)] = 2_500,
+    json_file: JsonFile = None,
+) -> None:
+    """Measure, and print a line per file, and the median of the further ones."""
+    rows = asyncio.run(measure(model, weights, files, lines))
+    for number, row in enumerate(rows):
+        what = "further file" if number else "from nothing"
+        print(
+            f"{what:12} {row['first_s']:6.2f} s, {row['first_cpu_s']:5.2f} CPU-s to the first suggestion"
+            f" ({row['first_recomputed']:,.0f} tokens in {row['first_prefill_s']:.2f} s),"
+            f" then {row['later_s']:.3f} s ({row['later_recomputed']:.0f} of {row['prompt_tokens']:,.0f} tokens)",
+        )
+    wall, cpu = (median(row[figure] for row in rows[1:]) for figure in ("first_s", "first_cpu_s"))
+    print(f"median of the further files: {wall:.2f} s, {cpu:.2f} CPU-s")
+    write(json_file, rows)
+
+
+if __name__ == "__main__":
+    typer.run(main)
