@@ -10,6 +10,7 @@ from typing import Protocol
 
 from inference.text.token_boundaries import AllowedIds
 from kv_store.interface import Workspace
+from kv_store.snapshots import Snapshot
 
 SHORT_TOKENS = 16
 """Chunks of up to this many tokens are short: the CPU kernel takes several of them in one call."""
@@ -126,6 +127,10 @@ class DryModel:
         return self._new_workspace()
 
     def forward(self, chunks: Sequence[Chunk]) -> list[tuple[Choice, ...]]:
+        for chunk in chunks:
+            if chunk.workspace.snapshots is not None:
+                chunk.workspace.snapshots.drop_beyond(chunk.start)
+                chunk.workspace.snapshots.put(chunk.stop, Snapshot(None, 0))
         return [
             tuple(Choice(token_id, 0.0) for token_id in chunk.forced) or (self._choose(chunk),) * chunk.wanted
             for chunk in chunks

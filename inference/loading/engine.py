@@ -29,6 +29,7 @@ from inference.loading.placement import LoadPlan, Machine, Placement, plan_load
 from inference.text.healing import Healer, wants_healing
 from inference.text.tokenization import TextTokenizer
 from kv_store.interface import DryWorkspace
+from kv_store.snapshots import Snapshots
 from kv_store.store import PagedStore
 from kv_store.tiers import MemoryStorage, Tier
 from protocol.errors import BadInput, BadModel, DeviceLost
@@ -136,7 +137,12 @@ def load_dry_engine(options: EngineOptions) -> Engine:
     tokenizer = checkpoint.tokenizer(options.fim_format)
     bytes_per_token = checkpoint.architecture.kv_values_per_token * DRY_BYTES_PER_VALUE
     context_tokens = _context_tokens(options, checkpoint.architecture)
-    model = DryModel(lambda: DryWorkspace(bytes_per_token), context_tokens, end_token=min(tokenizer.markers.end))
+    recurrent = checkpoint.architecture.recurrent_layers > 0
+
+    def new_workspace() -> DryWorkspace:
+        return DryWorkspace(bytes_per_token, Snapshots(0) if recurrent else None)
+
+    model = DryModel(new_workspace, context_tokens, end_token=min(tokenizer.markers.end))
     budget = MOST_STORE if options.store_bytes is None else options.store_bytes  # counts are of no certain machine
     store = PagedStore([Tier("device", budget, MemoryStorage())], bytes_per_token)
     return _wire(options, tokenizer, model, store, "none", None, DeviceHooks(), None)
