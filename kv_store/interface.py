@@ -75,7 +75,10 @@ def document_of(session: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class TierStats:
-    """The content of one tier. A page that is also saved on disk counts in both tiers."""
+    """The content of one tier. A page that is also saved on disk counts in both tiers.
+
+    Snapshots of recurrent layers count as a tier of their own, the last: each as a page, without tokens.
+    """
 
     name: str
     used_bytes: int
@@ -95,7 +98,7 @@ class StoreStats:
     """Reasons for refused saved files, each naming its file; the newest hundred."""
     workspaces: int = 0
     workspaces_bytes: int = 0
-    """Set by the engine, which owns the workspaces; of all of them."""
+    """Set by the engine, which owns the workspaces; of all of them, with their snapshots."""
 
     @property
     def used_bytes(self) -> int:

@@ -9,7 +9,7 @@ MOST_SNAPSHOTS = 64
 """Of a sequence: more would hardly shorten the way from one to the next."""
 FEWEST_SNAPSHOTS = 8
 """By budget: at the anchor, at the ends of some prompts, and on the way through the prefix."""
-BUDGET_BYTES = 512 * 2**20
+BUDGET_BYTES = 256 * 2**20
 """Of a workspace, unless FEWEST_SNAPSHOTS need more or MOST_SNAPSHOTS need less."""
 
 
@@ -37,7 +37,7 @@ class Snapshots:
         """The last snapshot put and the pinned ones are kept beyond the budget."""
         self._budget_bytes = budget_bytes
         self._at: dict[int, Snapshot] = {}
-        self._end = 0
+        self._end = self._anchor = 0
         self._pinned: frozenset[int] = frozenset()
 
     def __getitem__(self, position: int) -> Snapshot:
@@ -58,9 +58,21 @@ class Snapshots:
         """The snapshots up to `length`, with their positions; the deepest last."""
         return ((position, self._at[position]) for position in sorted(self._at) if position <= length)
 
+    def lasting(self, length: int) -> Iterator[tuple[int, Snapshot]]:
+        """Those up to `length` that are worth a place in a store: up to the anchor, and two at the end.
+
+        The last one serves a prompt that goes on, the one before serves the same prompt, whose last token is computed
+        again.
+        """
+        ends = (self.deepest(length), self.deepest(length - 1))
+        return ((place, kept) for place, kept in self.within(length) if place in ends or place <= self._anchor)
+
     def note_prompt(self, end: int, pinned: Collection[int]) -> None:
-        """The prompt ends at `end`; what is kept there and at the `pinned` positions is not dropped for room."""
-        self._end, self._pinned = end, frozenset((end, *pinned))
+        """The prompt ends at `end`; what is kept there and at the `pinned` positions is not dropped for room.
+
+        The last of these is the anchor: where the increment begins.
+        """
+        self._end, self._anchor, self._pinned = end, max(pinned, default=end), frozenset((end, *pinned))
 
     def put(self, position: int, snapshot: Snapshot) -> None:
         """Keep a snapshot, which is not dropped before the next one is put."""

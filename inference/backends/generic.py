@@ -42,7 +42,7 @@ class GenericModel:
         self._cache_name = "cache_params" if "cache_params" in parameters else "past_key_values"
         self.context_tokens = context_tokens
         self.kv_shape, self._devices, self._kinds = self._find_layers(where)
-        self.state_bytes = self._find_states() if any(kind.states for kind in self._kinds) else 0
+        self.snapshot_bytes = self._find_states() if any(kind.states for kind in self._kinds) else 0
         """Of one snapshot of the recurrent layers; 0 for a model without any."""
 
     @property
@@ -61,9 +61,9 @@ class GenericModel:
         return sum(parameter.nbytes for parameter in self._model.parameters())
 
     def new_workspace(self) -> SplitWorkspace:
-        if not self.state_bytes:
+        if not self.snapshot_bytes:
             return SplitWorkspace(self.kv_shape, self.context_tokens, self._devices)
-        snapshots = Snapshots(budget_of_a_slot(self.state_bytes))
+        snapshots = Snapshots(budget_of_a_slot(self.snapshot_bytes))
         return StateWorkspace(self.kv_shape, self.context_tokens, self._devices, self._kinds, snapshots)
 
     def forward(self, chunks: Sequence[Chunk]) -> list[tuple[Choice, ...]]:

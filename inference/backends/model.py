@@ -130,7 +130,7 @@ class DryModel:
         for chunk in chunks:
             if chunk.workspace.snapshots is not None:
                 chunk.workspace.snapshots.drop_beyond(chunk.start)
-                chunk.workspace.snapshots.put(chunk.stop, Snapshot(None, 0))
+                chunk.workspace.snapshots.put(chunk.stop, Snapshot(None, 1))
         return [
             tuple(Choice(token_id, 0.0) for token_id in chunk.forced) or (self._choose(chunk),) * chunk.wanted
             for chunk in chunks

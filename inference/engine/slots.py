@@ -135,11 +135,16 @@ class Slot:
         self._saved = min(self._saved, length)
 
     def _load(self, wanted: TokenIds, common: int, session: str) -> int:
-        """Load the store's match if it exceeds the `common` tokens in the workspace; returns the resident length."""
+        """Load the store's match if a forward can go on deeper in it than behind the `common` tokens in the workspace.
+
+        Returns the resident length.
+        """
         with self.store.match_prefix(wanted, self._namespace(session)) as match:
-            longer = match.length > common and self.workspace.snapshots is None
-            self.crop(common, will_change=longer or session != self.session)
-            return match.load(self.workspace, start=common) if longer else len(self.token_ids)
+            deeper = match.resumable(self.workspace) > self.workspace.resumable(common)
+            self.crop(common, will_change=deeper or session != self.session)
+            if not deeper:
+                return len(self.token_ids)
+            return self.workspace.resumable(match.load(self.workspace, start=common))
 
     def _namespace(self, session: str) -> str:
         return user_of(session) if self._separates_users else ""
@@ -274,9 +279,11 @@ class Slots:
         return len(self._idle) + len(self._lent)
 
     @property
-    def workspace_bytes(self) -> int:
-        slot = (*self._idle, *self._lent)[0]
-        return slot.workspace.bytes_per_token * self._context_tokens
+    def workspaces_bytes(self) -> int:
+        """Of all that exist, with the snapshots in them."""
+        workspaces = [slot.workspace for slot in (*self._idle, *self._lent)]
+        snapshots = sum(each.snapshots.used_bytes for each in workspaces if each.snapshots is not None)
+        return snapshots + sum(each.bytes_per_token * self._context_tokens for each in workspaces)
 
     def _choose(self, session: str, token_ids: TokenIds) -> Slot:
         own = [slot for slot in self._idle if slot.session == session]

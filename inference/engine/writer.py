@@ -245,7 +245,7 @@ class Writer:
         if snapshots is None:
             return []
         end = len(prompt.token_ids)
-        snapshots.note_prompt(end, prompt.joints[-1:])
+        snapshots.note_prompt(end, prompt.joints[1:])
         near_end = [end - SNAPSHOT_BEFORE_END, end - 1] if missing > SHORT_TOKENS else []
         return [*range(SNAPSHOT_EVERY, end, SNAPSHOT_EVERY), *prompt.joints, *near_end]
 

@@ -50,5 +50,5 @@ def test_small_snapshots_are_limited_in_number() -> None:
 
 def test_a_slot_has_room_for_some_large_snapshots_and_no_more_than_it_needs_for_small_ones() -> None:
     assert budget_of_a_slot(150 * 2**20) == FEWEST_SNAPSHOTS * 150 * 2**20
-    assert budget_of_a_slot(50 * 2**20) == 512 * 2**20
+    assert budget_of_a_slot(20 * 2**20) == 256 * 2**20
     assert budget_of_a_slot(1000) == MOST_SNAPSHOTS * 1000

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
-from transformers import PreTrainedModel
+from transformers import BambaConfig, BambaForCausalLM, PreTrainedModel
 
-from inference.backends.generic import GenericModel
+from inference.backends.generic import GenericModel, load_generic
 from inference.backends.model import Chunk
 from kv_store.interface import Workspace
 from kv_store.snapshots import Snapshots
+from protocol.errors import BadModel
 from tests.inference.generic_models import RECURRENT, make_model
 
 EPSILON = 1e-5  # of the logits' standard deviation
@@ -65,4 +68,14 @@ def test_snapshots_are_counted_at_their_size(transformers_model: PreTrainedModel
         for tensor in (*state.convolved, *state.recurrent)
         if tensor is not None
     }
-    assert snapshots_of(workspace).used_bytes == 2 * model.state_bytes == sum(tensors.values())
+    assert snapshots_of(workspace).used_bytes == 2 * model.snapshot_bytes == sum(tensors.values())
+
+
+def test_a_family_that_transformers_computes_otherwise_in_pieces_is_refused(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2}
+    mamba = {"mamba_n_heads": 4, "mamba_d_head": 16, "mamba_d_state": 8, "attn_layer_indices": [1]}
+    config = BambaConfig(vocab_size=605, intermediate_size=64, **sizes, **mamba)
+    BambaForCausalLM(config).save_pretrained(tmp_path)
+    with pytest.raises(BadModel, match="computes other logits for a text in pieces than at once"):
+        load_generic(tmp_path, 64, torch.device("cpu"), torch.float32)

@@ -16,7 +16,7 @@ from inference.loading.options import EngineOptions
 from lsp_server.documents.documents import Document, Edit, Position
 from lsp_server.prompts.anchors import WindowBudget
 from lsp_server.prompts.planner import PromptPlanner
-from protocol.messages import CompletionRequest, StopRule
+from protocol.messages import CompletionRequest, Prompt, StopRule
 from tests.inference.generic_models import RECURRENT, write_model
 
 EDITS = int(os.environ.get("MIDFILL_EDITS", "0"))
@@ -99,6 +99,25 @@ def test_other_texts_are_as_cold(kind: str, tmp_path: Path) -> None:
         assert (answer.text, answer.alternatives) == (expected.text, expected.alternatives)
         again = engine.complete(structs.replace(request, alternatives=0, best_of=1))
         assert again.usage.recomputed_tokens <= 2 + len(request.prompt.increment)
+
+
+@pytest.mark.parametrize("kind", ["Lfm2", "NemotronH"])
+def test_the_store_brings_a_document_back_and_the_text_is_as_cold(kind: str, tmp_path: Path) -> None:
+    engine = load(write_model(tmp_path, kind, recurrent=True), slots=1)
+    first = CompletionRequest("a.py", Prompt(BLOCK, "\n", "x = "), 6, StopRule(indent=0))
+    other = CompletionRequest("b.py", Prompt("other\n" + BLOCK, "\n", "y = "), 6, StopRule(indent=0))
+    expected = engine.complete(structs.replace(first, reuse=False))
+    engine.complete(first)
+    for _ in range(2):
+        engine.complete(other)
+        again = engine.complete(first)
+        assert (again.text, again.usage.recomputed_tokens <= 3) == (expected.text, True)
+        engine.check_integrity()
+    snapshots = engine.stats().tiers[-1]
+    assert (snapshots.name, snapshots.pages > 0) == ("snapshots", True)
+    engine.forget("a.py")
+    assert engine.stats().tiers[-1].pages < snapshots.pages
+    assert engine.complete(first).usage.recomputed_tokens == again.usage.prompt_tokens
 
 
 @pytest.fixture(scope="module")
