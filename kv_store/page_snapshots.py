@@ -50,6 +50,10 @@ class PageSnapshots:
             self._drop((page, position))
             self.put([long], position, snapshot)
 
+    def clear(self) -> None:
+        self._kept.clear()
+        self.used_bytes = 0
+
     def drop_those_of_pages_gone(self) -> None:
         for place in [place for place in self._kept if not place[0].copies]:
             self._drop(place)

@@ -34,7 +34,7 @@ class Snapshots:
     """
 
     def __init__(self, budget_bytes: int) -> None:
-        """The last snapshot put and the pinned ones are kept beyond the budget."""
+        """The last two and the pinned ones are kept beyond the budget."""
         self._budget_bytes = budget_bytes
         self._at: dict[int, Snapshot] = {}
         self._end = self._anchor = 0
@@ -75,10 +75,11 @@ class Snapshots:
         self._end, self._anchor, self._pinned = end, max(pinned, default=end), frozenset((end, *pinned))
 
     def put(self, position: int, snapshot: Snapshot) -> None:
-        """Keep a snapshot, which is not dropped before the next one is put."""
+        """Keep a snapshot; neither it nor the one before, to which a refused draft leads back, is dropped for room."""
         self._at[position] = snapshot
+        needed = {position, self.deepest(position - 1), *self._pinned}
         while len(self._at) > MOST_SNAPSHOTS or self.used_bytes > self._budget_bytes:
-            loose = [kept for kept in self._at if kept != position and kept not in self._pinned]
+            loose = [kept for kept in self._at if kept not in needed]
             if not loose:
                 return
             del self._at[min(loose, key=self._loss)]

@@ -271,7 +271,7 @@ class PagedStore:
         for level, tier in enumerate(self._residency.tiers):
             if disk or not tier.storage.durable:
                 self._residency.empty(level)
-        self._snapshots.drop_those_of_pages_gone()
+        self._snapshots.clear()
         if self._folder:
             persistence.write_if_possible(self._folder, self._residency)
 

@@ -39,7 +39,8 @@ class Chunk:
 
     Attributes:
         token_ids: at least one token.
-        start: position of the first token. The workspace holds the KV of [0, start); the forward adds that of these.
+        start: position of the first token. The workspace holds the KV of [0, start), and is resumable there; the
+            forward adds the KV of these, and a snapshot at the end if the model has recurrent layers.
         workspace: the sequence's; distinct for every chunk of a forward.
         wanted: number of trailing positions whose next token is returned, 0 to len(token_ids).
         allowed: token ids that the choice is limited to; None for all.

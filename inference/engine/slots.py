@@ -113,6 +113,8 @@ class Slot:
             self.token_ids = packed()
             self._saveable = self._saved = 0
             self.session = ""
+            if self.workspace.snapshots is not None:
+                self.workspace.snapshots.drop_beyond(0)
 
     def forget_after_loan(self, session: str) -> None:
         """As `forget`, for a lent workspace: its prompt is not saved any more, and `end_loan` drops it."""

@@ -126,3 +126,10 @@ def test_slots_of_a_recurrent_model_are_compared_by_where_it_goes_on() -> None:
     slot = recurrent((10, 40))
     compute(slot, PROMPT)
     assert slot.reusable(packed(PROMPT[:39])) == 10
+
+
+def test_what_is_forgotten_leaves_no_snapshot() -> None:
+    slot = recurrent((10, 40))
+    compute(slot, PROMPT)
+    slot.forget("a")
+    assert (slot.token_ids, slot.workspace.resumable(40)) == (packed(), 0)
