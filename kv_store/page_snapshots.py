@@ -8,7 +8,7 @@ from operator import itemgetter
 
 from kv_store.interface import TierStats
 from kv_store.page_tree import Page
-from kv_store.snapshots import Snapshot
+from kv_store.snapshots import StateSnapshot
 
 Place = tuple[Page, int]
 """A page, and a position in it: the number of tokens up to there, from the beginning of the prefix."""
@@ -20,7 +20,7 @@ class PageSnapshots:
     def __init__(self, budget_bytes: int) -> None:
         self.budget_bytes = budget_bytes
         self.used_bytes = 0
-        self._kept: OrderedDict[Place, Snapshot] = OrderedDict()  # the least recently used first
+        self._kept: OrderedDict[Place, StateSnapshot] = OrderedDict()  # the least recently used first
 
     def deepest(self, path: Sequence[Page], length: int) -> Place | None:
         """The deepest place on a path of pages, up to position `length`, that has a snapshot."""
@@ -28,12 +28,12 @@ class PageSnapshots:
         places = [place for place in self._kept if place[0] in pages and place[1] <= length]
         return max(places, key=itemgetter(1), default=None)
 
-    def use(self, place: Place) -> Snapshot:
+    def use(self, place: Place) -> StateSnapshot:
         """The snapshot there, which counts as used: one that is only passed by does not."""
         self._kept.move_to_end(place)
         return self._kept[place]
 
-    def put(self, path: Sequence[Page], position: int, snapshot: Snapshot) -> None:
+    def put(self, path: Sequence[Page], position: int, snapshot: StateSnapshot) -> None:
         """Keep a snapshot at a position of a path, if the path reaches it and it fits into the budget."""
         page = next((page for page in path if page.start < position <= page.stop), None)
         if page is None or (page, position) in self._kept or snapshot.size_bytes > self.budget_bytes:

@@ -19,7 +19,7 @@ def budget_of_a_slot(snapshot_bytes: int) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
+class StateSnapshot:
     """The state of all recurrent layers after some tokens; nothing writes into it, so it may be shared."""
 
     state: object
@@ -36,11 +36,11 @@ class Snapshots:
     def __init__(self, budget_bytes: int) -> None:
         """The last two and the pinned ones are kept beyond the budget."""
         self._budget_bytes = budget_bytes
-        self._at: dict[int, Snapshot] = {}
+        self._at: dict[int, StateSnapshot] = {}
         self._end = self._anchor = 0
         self._pinned: frozenset[int] = frozenset()
 
-    def __getitem__(self, position: int) -> Snapshot:
+    def __getitem__(self, position: int) -> StateSnapshot:
         return self._at[position]
 
     def __len__(self) -> int:
@@ -54,11 +54,11 @@ class Snapshots:
         """The deepest position up to `length` with a snapshot; 0 if there is none."""
         return max((position for position in self._at if position <= length), default=0)
 
-    def within(self, length: int) -> Iterator[tuple[int, Snapshot]]:
+    def within(self, length: int) -> Iterator[tuple[int, StateSnapshot]]:
         """The snapshots up to `length`, with their positions; the deepest last."""
         return ((position, self._at[position]) for position in sorted(self._at) if position <= length)
 
-    def lasting(self, length: int) -> Iterator[tuple[int, Snapshot]]:
+    def lasting(self, length: int) -> Iterator[tuple[int, StateSnapshot]]:
         """Those up to `length` that are worth a place in a store: up to the anchor, and two at the end.
 
         The last one serves a prompt that goes on, the one before serves the same prompt, whose last token is computed
@@ -74,7 +74,7 @@ class Snapshots:
         """
         self._end, self._anchor, self._pinned = end, max(pinned, default=end), frozenset((end, *pinned))
 
-    def put(self, position: int, snapshot: Snapshot) -> None:
+    def put(self, position: int, snapshot: StateSnapshot) -> None:
         """Keep a snapshot; neither it nor the one before, to which a refused draft leads back, is dropped for room."""
         self._at[position] = snapshot
         needed = {position, self.deepest(position - 1), *self._pinned}

@@ -17,7 +17,7 @@ from transformers.cache_utils import (
 )
 
 from kv_store.interface import Workspace
-from kv_store.snapshots import Snapshot, Snapshots
+from kv_store.snapshots import Snapshots, StateSnapshot
 from kv_store.workspace import KVShape, KVWorkspace
 
 CacheLayer = CacheLayerMixin | LinearAttentionCacheLayerMixin | DummyLayer
@@ -215,7 +215,7 @@ class StateWorkspace(SplitWorkspace):
 
     def keep(self, layers: Sequence[CacheLayer], length: int) -> None:
         states = tuple(layer.state() for layer in layers if isinstance(layer, StateLayer))
-        self.snapshots.put(length, Snapshot(states, sum(state.size_bytes for state in states)))
+        self.snapshots.put(length, StateSnapshot(states, sum(state.size_bytes for state in states)))
 
     def import_kv(self, start: int, payload: object, count: int, skip: int = 0) -> None:
         self.snapshots.drop_beyond(start)

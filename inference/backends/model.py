@@ -10,7 +10,7 @@ from typing import Protocol
 
 from inference.text.token_boundaries import AllowedIds
 from kv_store.interface import Workspace
-from kv_store.snapshots import Snapshot
+from kv_store.snapshots import StateSnapshot
 
 SHORT_TOKENS = 16
 """Chunks of up to this many tokens are short: the CPU kernel takes several of them in one call."""
@@ -131,7 +131,7 @@ class DryModel:
         for chunk in chunks:
             if chunk.workspace.snapshots is not None:
                 chunk.workspace.snapshots.drop_beyond(chunk.start)
-                chunk.workspace.snapshots.put(chunk.stop, Snapshot(None, 1))
+                chunk.workspace.snapshots.put(chunk.stop, StateSnapshot(None, 1))
         return [
             tuple(Choice(token_id, 0.0) for token_id in chunk.forced) or (self._choose(chunk),) * chunk.wanted
             for chunk in chunks

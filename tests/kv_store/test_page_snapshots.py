@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kv_store.interface import DryWorkspace
-from kv_store.snapshots import Snapshot, Snapshots
+from kv_store.snapshots import Snapshots, StateSnapshot
 from kv_store.store import PagedStore
 from kv_store.tiers import MemoryStorage, Tier
 
@@ -21,7 +21,7 @@ def workspace(*positions: int, anchor: int = 1000) -> DryWorkspace:
     snapshots = Snapshots(100)
     snapshots.note_prompt(1000, (anchor,))
     for position in positions:
-        snapshots.put(position, Snapshot(position, 1))
+        snapshots.put(position, StateSnapshot(position, 1))
     return DryWorkspace(4, snapshots)
 
 
@@ -33,7 +33,7 @@ def found(store: PagedStore, token_ids: Sequence[int], namespace: str = "") -> i
         where = match.resumable(empty)
         assert empty.resumable(match.load(empty)) == where
         assert empty.snapshots is not None
-        assert not where or empty.snapshots[where] == Snapshot(where, 1)
+        assert not where or empty.snapshots[where] == StateSnapshot(where, 1)
     return where
 
 

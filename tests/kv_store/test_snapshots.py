@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from kv_store.interface import DryWorkspace
-from kv_store.snapshots import FEWEST_SNAPSHOTS, MOST_SNAPSHOTS, Snapshot, Snapshots, budget_of_a_slot
+from kv_store.snapshots import FEWEST_SNAPSHOTS, MOST_SNAPSHOTS, Snapshots, StateSnapshot, budget_of_a_slot
 
 
 def kept(snapshots: Snapshots) -> list[int]:
@@ -11,7 +11,7 @@ def kept(snapshots: Snapshots) -> list[int]:
 def filled(positions: range, budget_bytes: int = 2**30) -> Snapshots:
     snapshots = Snapshots(budget_bytes)
     for position in positions:
-        snapshots.put(position, Snapshot(position, 10))
+        snapshots.put(position, StateSnapshot(position, 10))
     return snapshots
 
 
@@ -28,7 +28,7 @@ def test_the_budget_leaves_more_near_the_end_of_the_prompt_and_what_is_pinned() 
     snapshots = Snapshots(100)
     snapshots.note_prompt(1000, (700,))
     for position in (*range(100, 1000, 100), *range(990, 1030)):
-        snapshots.put(position, Snapshot(position, 10))
+        snapshots.put(position, StateSnapshot(position, 10))
     positions = kept(snapshots)
     assert snapshots.used_bytes == 100
     assert {700, 1000, 1029} <= set(positions)  # pinned, the prompt's end, and the last one put
@@ -40,7 +40,7 @@ def test_what_is_needed_is_kept_beyond_the_budget() -> None:
     snapshots = Snapshots(0)
     snapshots.note_prompt(9, (5,))
     for position in range(1, 12):
-        snapshots.put(position, Snapshot(None, 10))
+        snapshots.put(position, StateSnapshot(None, 10))
     assert kept(snapshots) == [5, 9, 10, 11]  # 10: where a forward up to 11 began
 
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 from inference.engine.slots import SAVE_BEYOND, Slot
 from inference.text.token_ids import packed
 from kv_store.interface import DryWorkspace
-from kv_store.snapshots import Snapshot, Snapshots
+from kv_store.snapshots import Snapshots, StateSnapshot
 from kv_store.store import PagedStore
 from kv_store.tiers import MemoryStorage, Tier
 
@@ -102,7 +102,7 @@ def recurrent(positions: tuple[int, ...] = ()) -> Slot:
     """A slot of a model with recurrent layers, whose forwards end at these positions."""
     snapshots = Snapshots(2**20)
     for position in positions:
-        snapshots.put(position, Snapshot(position, 1))
+        snapshots.put(position, StateSnapshot(position, 1))
     return Slot(DryWorkspace(4, snapshots), PagedStore([Tier("device", 2**20, MemoryStorage())], 4))
 
 

@@ -17,7 +17,7 @@ from inference.engine.request import Request
 from inference.engine.slots import Slots
 from inference.text.prompts import tokenize_prompt
 from kv_store.interface import DryWorkspace
-from kv_store.snapshots import Snapshot, Snapshots
+from kv_store.snapshots import Snapshots, StateSnapshot
 from protocol.messages import Alternative, Prompt, Sampling, StopRule, TokenLogprob
 from tests.inference.engine.driving import CONTEXT, REQUEST, beside, drive, one_after_another
 from tests.inference.slots import store_without_room
@@ -90,7 +90,7 @@ def test_recurrent_layers_have_snapshots_where_later_prompts_leave_this_one(tool
 
     def says(chunk: Chunk) -> Sequence[Any]:
         snapshots.drop_beyond(chunk.start)
-        snapshots.put(chunk.stop, Snapshot(None, 1))
+        snapshots.put(chunk.stop, StateSnapshot(None, 1))
         ends.append(chunk.stop)
         return [repeated[(chunk.stop - index) % len(repeated)] for index in range(chunk.wanted, 0, -1)]
 
