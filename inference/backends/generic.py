@@ -134,7 +134,7 @@ class GenericModel:
             replace(kind, writes_state=isinstance(layer, StateLayer) and not layer.returned)
             for kind, layer in zip(self._kinds, layers, strict=True)
         ]
-        return workspace.snapshots.used_bytes
+        return workspace.snapshots[2].size_bytes
 
 
 def _states_of(layer: object) -> int:
