@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from kv_store.snapshots import Snapshots
+
 
 class StoreError(Exception):
     """Base of the store's exceptions."""
@@ -41,10 +43,17 @@ class Workspace(Protocol):
     The engine, not the workspace, knows the token ids of its KV.
     """
 
+    snapshots: Snapshots | None = None
+    """Of a model with recurrent layers, whose forwards can go on nowhere else; None if KV is all that a model keeps."""
+
     @property
     def bytes_per_token(self) -> int:
         """Bytes of K and V of one token, over all layers."""
         ...
+
+    def resumable(self, length: int) -> int:
+        """Where a forward can go on: the deepest such position up to `length`."""
+        return length if self.snapshots is None else self.snapshots.deepest(length)
 
     def export_kv(self, start: int, stop: int) -> object:
         """A copy of the KV of tokens [start, stop), owned by the caller."""
@@ -66,7 +75,10 @@ def document_of(session: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class TierStats:
-    """The content of one tier. A page that is also saved on disk counts in both tiers."""
+    """The content of one tier. A page that is also saved on disk counts in both tiers.
+
+    Snapshots of recurrent layers count as a tier of their own, the last: each as a page, without tokens.
+    """
 
     name: str
     used_bytes: int
@@ -86,7 +98,7 @@ class StoreStats:
     """Reasons for refused saved files, each naming its file; the newest hundred."""
     workspaces: int = 0
     workspaces_bytes: int = 0
-    """Set by the engine, which owns the workspaces; of all of them."""
+    """Set by the engine, which owns the workspaces; of all of them, with their snapshots."""
 
     @property
     def used_bytes(self) -> int:
@@ -111,11 +123,16 @@ class SessionStats:
 # ruff: noqa: ARG002 -- nothing is copied
 
 
-class DryWorkspace:
+class DryWorkspace(Workspace):
     """Implements `Workspace` with empty payloads that are counted at full size."""
 
-    def __init__(self, bytes_per_token: int) -> None:
-        self.bytes_per_token = bytes_per_token
+    def __init__(self, bytes_per_token: int, snapshots: Snapshots | None = None) -> None:
+        self._bytes_per_token = bytes_per_token
+        self.snapshots = snapshots
+
+    @property
+    def bytes_per_token(self) -> int:
+        return self._bytes_per_token
 
     def export_kv(self, start: int, stop: int) -> object:
         return None

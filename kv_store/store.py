@@ -9,6 +9,7 @@ from itertools import islice
 from kv_store import persistence
 from kv_store.disk import PageFolder
 from kv_store.interface import ReleasedMatchError, SessionStats, StoreStats, Workspace, document_of
+from kv_store.page_snapshots import PageSnapshots
 from kv_store.page_tree import PAGE_TOKENS, REMEMBERED_OWNERS, Page, PageTree, pack, prefix_digest
 from kv_store.tiers import Residency, Tier
 
@@ -19,28 +20,49 @@ class PageMatch:
     `length` is the number of leading tokens that are resident, in any tier.
     """
 
-    def __init__(self, pages: Sequence[Page], length: int, residency: Residency, live: set[PageMatch]) -> None:
+    def __init__(
+        self,
+        pages: Sequence[Page],
+        length: int,
+        residency: Residency,
+        snapshots: PageSnapshots,
+        live: set[PageMatch],
+    ) -> None:
         self.pages = tuple(pages)
         self.length = length
         self._residency = residency
+        self._snapshots = snapshots
         self._live = live
         """The store's live matches, including this one until it is released."""
         residency.lock(self.pages)
         live.add(self)
+
+    def resumable(self, workspace: Workspace) -> int:
+        """Where a forward could go on in the workspace, once this is loaded."""
+        if workspace.snapshots is None:
+            return self.length
+        place = self._snapshots.deepest(self.pages, self.length)
+        return 0 if place is None else place[1]
 
     def load(self, workspace: Workspace, start: int = 0) -> int:
         """Write the KV of tokens [start, length) into the workspace, which holds [0, start) already.
 
         Returns the number of leading tokens now in the workspace: `length`, or less (at least `start`) if a page is
         unreadable on disk or was purged since; `length` shrinks with it. Loaded pages move up to the first tier,
-        within its budget.
+        within its budget. For a model with recurrent layers, `length` first shrinks to the deepest snapshot, which the
+        workspace gets too.
         """
         self._check_live()
+        place = None if workspace.snapshots is None else self._snapshots.deepest(self.pages, self.length)
+        if place is not None:
+            self.length = place[1]
         for page in self.pages:
             if page.start >= self.length:
                 break
             if not self._load_page(page, workspace, start):
                 self.length = page.start
+        if workspace.snapshots is not None and place is not None and place[1] == self.length:
+            workspace.snapshots.put(self.length, self._snapshots.use(place))
         return max(start, self.length)
 
     def release(self) -> None:
@@ -154,11 +176,13 @@ class PagedStore:
     Memory is proportional to resident tokens: a page's payload has exactly its tokens. For one thread only.
     """
 
-    def __init__(self, tiers: Sequence[Tier], bytes_per_token: int) -> None:
+    def __init__(self, tiers: Sequence[Tier], bytes_per_token: int, snapshots_bytes: int = 0) -> None:
+        """`snapshots_bytes` is the budget for snapshots of recurrent layers, beside the tiers."""
         if not tiers or any(tier.storage.durable for tier in tiers[:-1]):
             raise ValueError("a store needs at least one tier, and no tier below the disk")
         self._tree = PageTree()
         self._residency = Residency(tiers, self._tree, bytes_per_token)
+        self._snapshots = PageSnapshots(snapshots_bytes)
         self._pinned: set[str] = set()
         self._live: set[PageMatch] = set()
         storage = tiers[-1].storage
@@ -172,7 +196,7 @@ class PagedStore:
         Namespaces share nothing. The documents of all but the empty one are named `namespace/...`.
         """
         path, length = self._tree.find_prefix(tuple(token_ids), namespace)
-        return PageMatch(path, length, self._residency, self._live)
+        return PageMatch(path, length, self._residency, self._snapshots, self._live)
 
     def insert_prefix(self, token_ids: Sequence[int], workspace: Workspace, session: str, namespace: str = "") -> int:
         """Make `token_ids` resident in a namespace; returns how many tokens' KV was missing and copied.
@@ -189,6 +213,7 @@ class PagedStore:
         root = self._tree.root_of(namespace)
         path, matched = self._tree.find_prefix(ids, namespace)
         if matched == len(ids) and self._is_kept_for(session, path, matched):
+            self._keep_snapshots(path, matched, workspace)
             return 0
         locked = list(path)
         self._residency.lock(locked)
@@ -205,6 +230,7 @@ class PagedStore:
                 self._residency.lock(path, pins=True)
             self._residency.unlock(locked)
         length = min(path[-1].stop, len(ids)) if path else 0
+        self._keep_snapshots(path, length, workspace)
         return max(0, length - matched)
 
     def pin(self, session: str) -> None:
@@ -233,6 +259,7 @@ class PagedStore:
         dropped = sum(self._residency.drop(page) for page in self._tree.disown(document))
         if self._folder:
             persistence.forget(self._folder, self._residency, (document,))
+        self._snapshots.drop_those_of_pages_gone()
         return dropped
 
     def documents(self) -> Collection[str]:
@@ -244,12 +271,14 @@ class PagedStore:
         for level, tier in enumerate(self._residency.tiers):
             if disk or not tier.storage.durable:
                 self._residency.empty(level)
+        self._snapshots.clear()
         if self._folder:
             persistence.write_if_possible(self._folder, self._residency)
 
     def stats(self) -> StoreStats:
+        self._snapshots.drop_those_of_pages_gone()
         return StoreStats(
-            tiers=tuple(tier.stats() for tier in self._residency.tiers),
+            tiers=(*(tier.stats() for tier in self._residency.tiers), *self._snapshots.stats()),
             evicted_tokens=self._residency.evicted_tokens,
             refused=tuple(self._residency.refused),
         )
@@ -261,7 +290,7 @@ class PagedStore:
         for session in islice(reversed(self._tree.tails), most):
             path = self._tree.last_path(session)
             tokens = tuple(sum(len(page) for page in path if level in page.copies) for level in levels)
-            found.append(SessionStats(session, tokens))
+            found.append(SessionStats(session, tokens + tuple(tier.tokens for tier in self._snapshots.stats())))
         return found
 
     def check_integrity(self) -> None:
@@ -269,6 +298,8 @@ class PagedStore:
         check_tree(self._tree)
         check_counts(self._tree, self._pinned, self._live)
         check_tiers(self._tree, self._residency)
+        self._snapshots.drop_those_of_pages_gone()  # as the next insertion would
+        self._snapshots.check()
 
     def save(self, seconds: float | None = None) -> bool:
         """Write resident pages to the disk tier, within its budget, the most recently used first.
@@ -284,6 +315,13 @@ class PagedStore:
             persistence.write_if_possible(self._folder, self._residency)
         for tier in self._residency.tiers:
             tier.storage.close()
+
+    def _keep_snapshots(self, path: Sequence[Page], length: int, workspace: Workspace) -> None:
+        """Keep the workspace's snapshots up to `length` beside their pages, and none of pages that had to leave."""
+        if workspace.snapshots is not None:
+            self._snapshots.drop_those_of_pages_gone()
+            for position, snapshot in workspace.snapshots.lasting(length):
+                self._snapshots.put(path, position, snapshot)
 
     def _is_kept_for(self, session: str, path: Sequence[Page], length: int) -> bool:
         """Whether this is the session's last inserted prefix, pinned and in the first tier: nothing is left to do.
@@ -316,6 +354,7 @@ class PagedStore:
             locked.append(page)
             if short and short.stop == matched and short.refs == 1:  # locked by this insertion only
                 self._tree.supersede(short, page)
+                self._snapshots.supersede(short, page)
                 self._residency.drop(short)
             short = None
 

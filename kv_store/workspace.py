@@ -12,6 +12,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
 
+from kv_store.interface import Workspace
 from kv_store.tiers import MemoryStorage
 
 INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
@@ -37,7 +38,7 @@ class KVShape:
         return (self.num_layers, 2, self.num_kv_heads, count, self.head_dim)
 
 
-class KVWorkspace:
+class KVWorkspace(Workspace):
     """KV of up to `max_tokens` tokens, at fixed addresses; implements `Workspace`.
 
     Payloads are contiguous tensors [layers, 2, kv_heads, tokens, head_dim] of the workspace's dtype; on import they

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from itertools import groupby
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,67 +13,37 @@ import torch
 import transformers
 from torch import Tensor
 from transformers import AutoConfig, PreTrainedModel
-from transformers.cache_utils import Cache, CacheLayerMixin, DynamicCache
+from transformers.cache_utils import Cache, DynamicCache, LinearAttentionCacheLayerMixin
 from transformers.utils.logging import disable_progress_bar
 
+from inference.backends.cache_layers import LayerMemory, SplitWorkspace, StateLayer, StateWorkspace
 from inference.backends.model import Choice, Chunk
 from inference.backends.sampling import choose
 from inference.backends.self_check import check_reuse
-from inference.checkpoints.generic_shape import auto_class
+from inference.checkpoints.generic_shape import INDEX_ALONE, auto_class
 from inference.checkpoints.gguf.file import known_by_suffix
-from kv_store.workspace import KVShape, KVWorkspace
+from kv_store.snapshots import Snapshots, budget_of_a_slot
+from kv_store.workspace import KVShape
 from protocol.errors import BadModel, bad_model
 
-
-class SplitWorkspace:
-    """Implements `Workspace`; its payloads equal those of a `KVWorkspace` on the first device."""
-
-    def __init__(self, shape: KVShape, max_tokens: int, devices: Sequence[torch.device]) -> None:
-        """`devices` holds each layer's device."""
-        assert len(devices) == shape.num_layers, f"{len(devices)} devices for {shape.num_layers} layers"
-        self.shape = shape
-        self.max_tokens = max_tokens
-        self._parts = [
-            KVWorkspace(KVShape(len(list(run)), shape.num_kv_heads, shape.head_dim, shape.dtype), max_tokens, device)
-            for device, run in groupby(devices)
-        ]
-
-    @property
-    def bytes_per_token(self) -> int:
-        return self.shape.bytes_per_token
-
-    @property
-    def device(self) -> torch.device:
-        """Device of payloads."""
-        return self._parts[0].device
-
-    def layers(self) -> list[tuple[Tensor, Tensor]]:
-        """K and V of each layer, each [1, kv_heads, max_tokens, head_dim], on the layer's device."""
-        return [part.layer(index) for part in self._parts for index in range(part.shape.num_layers)]
-
-    def export_kv(self, start: int, stop: int) -> Tensor:
-        return torch.cat([part.export_kv(start, stop).to(self.device) for part in self._parts])
-
-    def import_kv(self, start: int, payload: object, count: int, skip: int = 0) -> None:
-        assert isinstance(payload, Tensor), f"expected a tensor as payload, not a {type(payload).__name__}"
-        if payload.shape[0] != self.shape.num_layers:
-            raise ValueError(f"the payload has {payload.shape[0]} layers, but the model has {self.shape.num_layers}")
-        first = 0
-        for part in self._parts:
-            part.import_kv(start, payload[first : first + part.shape.num_layers], count, skip)
-            first += part.shape.num_layers
+SCANS_BEGIN_EMPTY = ("falcon_mamba", "jamba", "mamba", "zamba")
+"""Types whose modules go on from a state with one token alone: with several, they scan as if nothing came before."""
 
 
 class GenericModel:
     """Implements `Model` for architectures that our decoder does not support; slower than the decoder."""
 
     def __init__(self, model: PreTrainedModel, context_tokens: int, where: str) -> None:
-        """BadModel, naming `where`, if a token's KV does not have the same shape in every layer."""
+        """BadModel, naming `where`, if a token's KV does not have the same shape in every layer that has some."""
         self._model = model
         model.train(False)
-        self._takes_logits_to_keep = "logits_to_keep" in inspect.signature(model.forward).parameters
+        parameters = inspect.signature(model.forward).parameters
+        self._takes_logits_to_keep = "logits_to_keep" in parameters
+        self._cache_name = "cache_params" if "cache_params" in parameters else "past_key_values"
         self.context_tokens = context_tokens
-        self.kv_shape, self._devices = _kv_of_one_token(model, where)
+        self.kv_shape, self._devices, self._kinds = self._find_layers(where)
+        self.snapshot_bytes = self._find_states() if any(kind.states for kind in self._kinds) else 0
+        """Of one snapshot of the recurrent layers; 0 for a model without any."""
 
     @property
     def device(self) -> torch.device:
@@ -91,7 +61,10 @@ class GenericModel:
         return sum(parameter.nbytes for parameter in self._model.parameters())
 
     def new_workspace(self) -> SplitWorkspace:
-        return SplitWorkspace(self.kv_shape, self.context_tokens, self._devices)
+        if not self.snapshot_bytes:
+            return SplitWorkspace(self.kv_shape, self.context_tokens, self._devices)
+        snapshots = Snapshots(budget_of_a_slot(self.snapshot_bytes))
+        return StateWorkspace(self.kv_shape, self.context_tokens, self._devices, self._kinds, snapshots)
 
     def forward(self, chunks: Sequence[Chunk]) -> list[tuple[Choice, ...]]:
         """Runs one sequence after another: transformers' modules only batch sequences of equal length."""
@@ -105,74 +78,72 @@ class GenericModel:
             f"tokens [{start}, {stop}) exceed the context of {self.context_tokens}"
         )
         assert isinstance(workspace, SplitWorkspace), f"a workspace of type {type(workspace).__name__}"
-        kept = max(1, chunk.wanted)  # transformers interprets 0 as all
-        keep = {"logits_to_keep": kept} if self._takes_logits_to_keep else {}
+        one_by_one = start > 0 and self._model.config.model_type in SCANS_BEGIN_EMPTY
+        layers = workspace.cache_layers(start, 1 if one_by_one else stop - start)
+        token_ids, wanted = list(chunk.token_ids), max(1, chunk.wanted)  # transformers interprets 0 as all
+        runs = [[token_id] for token_id in token_ids] if one_by_one else [token_ids]
+        logits = torch.cat([self._run(run, Cache(layers=layers), wanted) for run in runs])
+        workspace.keep(layers, stop)
+        return logits[-wanted:].float()
+
+    def _run(self, token_ids: Sequence[int], cache: Cache, wanted: int) -> Tensor:
+        """Logits [at most `wanted`, vocabulary] of the last tokens."""
         output = self._model(
-            input_ids=torch.tensor([list(chunk.token_ids)], device=_input_device(self._model)),
-            past_key_values=Cache(layers=[WorkspaceLayer(*layer, start) for layer in workspace.layers()]),
+            input_ids=torch.tensor([token_ids], device=_input_device(self._model)),
             use_cache=True,
-            **keep,
+            **{self._cache_name: cache, **({"logits_to_keep": wanted} if self._takes_logits_to_keep else {})},
         )
-        logits: Tensor = output.logits[0, -kept:]
-        return logits.float()
+        logits: Tensor = output.logits[0, -wanted:]
+        return logits
+
+    @torch.inference_mode()
+    def _find_layers(self, where: str) -> tuple[KVShape, list[torch.device], list[LayerMemory]]:
+        """The shape of one token's KV, the device of each layer that has some, and what each layer keeps.
+
+        Found by running one token.
+        """
+        config = self._model.config
+        cache = DynamicCache(config=config)
+        self._run([0], cache, 1)
+        kept = [(getattr(layer, "keys", None), getattr(layer, "values", None)) for layer in cache.layers]
+        pairs = [(k, v) for k, v in kept if isinstance(k, Tensor) and isinstance(v, Tensor)]
+        shapes = {(tuple(tensor.shape), tensor.dtype) for pair in pairs for tensor in pair}
+        kinds = [
+            LayerMemory(isinstance(keys, Tensor), _states_of(layer))
+            for layer, (keys, _) in zip(cache.layers, kept, strict=True)
+        ]
+        if not pairs and any(kind.states for kind in kinds):
+            return KVShape(1, *INDEX_ALONE, torch.float32), [_input_device(self._model)], kinds
+        if len(shapes) != 1:
+            raise BadModel(
+                f"{where}: models of type {config.model_type!r} do not keep keys and values of one shape in "
+                "every layer, so midfill cannot reuse them"
+            )
+        ((shape, dtype),) = shapes
+        return KVShape(len(pairs), shape[1], shape[3], dtype), [keys.device for keys, _ in pairs], kinds
+
+    @torch.inference_mode()
+    def _find_states(self) -> int:
+        """The bytes of a snapshot; finds by running two tokens which layers' modules write into their states."""
+        workspace = StateWorkspace(self.kv_shape, 2, self._devices, self._kinds, Snapshots(0))
+        for start in range(2):
+            layers = workspace.cache_layers(start, 1)
+            self._run([0], Cache(layers=layers), 1)
+            workspace.keep(layers, start + 1)
+        self._kinds = [
+            replace(kind, writes_state=isinstance(layer, StateLayer) and not layer.returned)
+            for kind, layer in zip(self._kinds, layers, strict=True)
+        ]
+        return workspace.snapshots[2].size_bytes
 
 
-class WorkspaceLayer(CacheLayerMixin):  # type: ignore[no-untyped-call] # transformers leaves its base class untyped
-    """One layer's KV for transformers' attention: a view of the workspace up to the last written token."""
-
-    is_sliding = False  # keeps all tokens; a model with a shorter window masks the others
-
-    def __init__(self, keys: Tensor, values: Tensor, tokens: int) -> None:
-        """`keys` and `values` are buffers [1, kv_heads, max_tokens, head_dim], of which `tokens` tokens are written."""
-        super().__init__()  # type: ignore[no-untyped-call]
-        self._keys, self._values = keys, values
-        self._tokens = tokens
-        self.is_initialized = True
-
-    def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
-        """Does nothing: the buffers exist already."""
-
-    def update(self, key_states: Tensor, value_states: Tensor, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
-        """Append states [1, kv_heads, tokens, head_dim]; returns all written so far."""
-        start, self._tokens = self._tokens, self._tokens + key_states.shape[-2]
-        self._keys[:, :, start : self._tokens] = key_states
-        self._values[:, :, start : self._tokens] = value_states
-        return self._keys[:, :, : self._tokens], self._values[:, :, : self._tokens]
-
-    def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
-        return self._tokens + query_length, 0
-
-    def get_seq_length(self) -> int:
-        return self._tokens
-
-    def get_max_length(self) -> int:
-        return int(self._keys.shape[2])
+def _states_of(layer: object) -> int:
+    return layer.number_of_states if isinstance(layer, LinearAttentionCacheLayerMixin) else 0
 
 
 def _input_device(model: PreTrainedModel) -> torch.device:
     """Device for token ids; the CPU if accelerate offloads the weights between forwards (device `meta`)."""
     return torch.device("cpu") if model.device.type == "meta" else model.device
-
-
-@torch.inference_mode()
-def _kv_of_one_token(model: PreTrainedModel, where: str) -> tuple[KVShape, list[torch.device]]:
-    """Shape of one token's KV, and each layer's device; determined by running one token."""
-    cache = DynamicCache()  # without the config: a model that keeps something else than it says fails here
-    model(
-        input_ids=torch.zeros(1, 1, dtype=torch.long, device=_input_device(model)),
-        past_key_values=cache,
-        use_cache=True,
-    )
-    kept = [getattr(layer, name, None) for layer in cache.layers for name in ("keys", "values")]
-    tensors = [tensor for tensor in kept if isinstance(tensor, Tensor)]
-    shapes = {(tuple(tensor.shape), tensor.dtype) for tensor in tensors}
-    if len(shapes) != 1 or len(tensors) != 2 * len(cache.layers):
-        raise BadModel(
-            f"{where}: models of type {model.config.model_type!r} do not keep keys and values of one shape in "
-            "every layer, so midfill cannot reuse them"
-        )
-    ((shape, dtype),) = shapes
-    return KVShape(len(cache.layers), shape[1], shape[3], dtype), [keys.device for keys in tensors[::2]]
 
 
 Memory = dict[int | str, int | str]

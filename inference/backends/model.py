@@ -10,6 +10,7 @@ from typing import Protocol
 
 from inference.text.token_boundaries import AllowedIds
 from kv_store.interface import Workspace
+from kv_store.snapshots import StateSnapshot
 
 SHORT_TOKENS = 16
 """Chunks of up to this many tokens are short: the CPU kernel takes several of them in one call."""
@@ -38,7 +39,8 @@ class Chunk:
 
     Attributes:
         token_ids: at least one token.
-        start: position of the first token. The workspace holds the KV of [0, start); the forward adds that of these.
+        start: position of the first token. The workspace holds the KV of [0, start), and is resumable there; the
+            forward adds the KV of these, and a snapshot at the end if the model has recurrent layers.
         workspace: the sequence's; distinct for every chunk of a forward.
         wanted: number of trailing positions whose next token is returned, 0 to len(token_ids).
         allowed: token ids that the choice is limited to; None for all.
@@ -126,6 +128,10 @@ class DryModel:
         return self._new_workspace()
 
     def forward(self, chunks: Sequence[Chunk]) -> list[tuple[Choice, ...]]:
+        for chunk in chunks:
+            if chunk.workspace.snapshots is not None:
+                chunk.workspace.snapshots.drop_beyond(chunk.start)
+                chunk.workspace.snapshots.put(chunk.stop, StateSnapshot(None, 1))
         return [
             tuple(Choice(token_id, 0.0) for token_id in chunk.forced) or (self._choose(chunk),) * chunk.wanted
             for chunk in chunks

@@ -38,11 +38,13 @@ class ModelShape:
     kv_heads: int
     head_dim: int
     max_positions: int
+    kv_layers: int | None = None  # that keep KV; None for all
+    recurrent_layers: int = 0  # that keep a state, beside KV or without it
 
     @property
     def kv_values_per_token(self) -> int:
         """Numbers in the KV of one token, over all layers."""
-        return 2 * self.layers * self.kv_heads * self.head_dim
+        return 2 * (self.kv_layers or self.layers) * self.kv_heads * self.head_dim
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

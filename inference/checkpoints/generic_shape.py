@@ -26,6 +26,10 @@ _KINDS: Mapping[str, LayerKind] = {
     "hybrid_sliding": "attention and state",
     "dummy": "nothing",  # experts alone, or another layer's keys and values
 }
+INDEX_ALONE = (1, 32)
+"""Heads and head dimension of a model without attention, for what its pages take in the store's index."""
+OWN_STATES = ("minimax", "recurrent_gemma", "rwkv", "xlstm")
+"""Types whose modules keep their states to themselves, so that no snapshot of them can be taken."""
 
 
 def read_shape(config: Mapping[str, Any], where: str) -> ModelShape:
@@ -62,6 +66,8 @@ def _read_generic_shape(config: Mapping[str, Any], where: str) -> ModelShape:
     return ModelShape(
         model_type=model_type,
         layers=len(kinds),
+        recurrent_layers=sum("state" in kind for kind in kinds),
+        kv_layers=max(1, sum("attention" in kind for kind in kinds)),  # an index alone takes about as much
         kv_heads=kv_heads,
         head_dim=head_dim,
         max_positions=_max_positions(text, where),
@@ -112,12 +118,11 @@ def layer_kinds(config: Any, where: str, *, is_stateful: bool) -> tuple[LayerKin
 
 def _refuse_kinds(kinds: tuple[LayerKind, ...], model_type: str, where: str) -> None:
     """BadModel for a model whose layers keep what midfill's workspaces cannot hold."""
-    stateful = sum("state" in kind for kind in kinds)
     models = f"{where}: models of type {model_type!r}"
-    if stateful:
+    if model_type in OWN_STATES:
         raise BadModel(
-            f"{models} keep a state that cannot be cropped to an earlier token, in {stateful} of {len(kinds)} layers, "
-            "so midfill cannot reuse it: choose a model with attention only, or run it in llama-server (--engine)"
+            f"{models} keep a state that transformers does not give out, so midfill cannot reuse it: choose another "
+            "model, or run it in llama-server (--engine)"
         )
     if "latent" in kinds:
         raise BadModel(
@@ -128,6 +133,8 @@ def _refuse_kinds(kinds: tuple[LayerKind, ...], model_type: str, where: str) -> 
 
 def _kv_of_a_layer(config: Any, kinds: tuple[LayerKind, ...], where: str) -> tuple[int, int]:
     """Heads and head dimension of the keys and values, the same in every layer that keeps some; BadModel otherwise."""
+    if not any("attention" in kind for kind in kinds):
+        return INDEX_ALONE
     layers = [layer for layer, kind in zip(config.per_layer_config, kinds, strict=True) if "attention" in kind]
     shapes = {(kv_heads, dim) for layer in layers for kv_heads, *dims in [_kv_shape(layer, where)] for dim in dims}
     if len(shapes) != 1:

@@ -166,8 +166,8 @@ class Engine(AnyEngine):
         self._store.clear(disk=disk)
 
     def stats(self) -> StoreStats:
-        count = self._slots.allocated
-        return replace(self._store.stats(), workspaces=count, workspaces_bytes=count * self._slots.workspace_bytes)
+        slots = self._slots
+        return replace(self._store.stats(), workspaces=slots.allocated, workspaces_bytes=slots.workspaces_bytes)
 
     def residents(self) -> tuple[Resident, ...]:
         return self._slots.residents()

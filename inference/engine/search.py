@@ -145,7 +145,7 @@ class Search:
         """Compute what is missing of the prompt and `generated`."""
         writer, resident = self._writer, self._writer.resident
         self._crop(generated)
-        while missing := generated[len(resident.token_ids) - len(writer.prompt.token_ids) :]:
+        while missing := writer.missing(generated):
             token_ids = missing[: writer.chunk_tokens()]
             yield resident.chunk(token_ids)
             resident.extend(token_ids, is_prompt=False)
@@ -171,7 +171,7 @@ class Search:
             return logprob
         # The last token is computed again, and what an earlier text has overwritten of a text that ended at once.
         resident.crop(min(len(before) - 1, common_prefix_length(resident.token_ids, before)))
-        missing = before[len(resident.token_ids) :]
+        missing = writer.missing(token_ids)
         choices = yield replace(resident.chunk(missing + expected[:-1], len(expected)), forced=expected)
         resident.extend(missing, is_prompt=writer.request.spec.reuse and not token_ids)
         writer.request.cost.forwards += 1

@@ -27,7 +27,8 @@ WORTH_A_LOOK = SAVE_BEYOND
 class Slot:
     """The prompt whose KV is in a workspace, and the session that it belongs to.
 
-    `token_ids` never contains a token without KV: call `extend` only after the forward that wrote it.
+    `token_ids` never contains a token without KV: call `extend` only after the forward that wrote it. A forward can go
+    on behind the last of them: with recurrent layers, they end where the workspace has a snapshot.
     """
 
     def __init__(self, workspace: Workspace, store: PagedStore, *, separate_users: bool = False) -> None:
@@ -48,13 +49,14 @@ class Slot:
         Crops the workspace if it holds the longest match; otherwise saves its prompt and loads the store's match. Looks
         in the store only if at least WORTH_A_LOOK tokens are missing.
         """
-        length = common_prefix_length(self.token_ids, wanted)
+        common = common_prefix_length(self.token_ids, wanted)
         if self._namespace(session) != self._namespace(self.session):
-            length = 0
-        if len(wanted) - length < WORTH_A_LOOK:
-            self.crop(length, will_change=session != self.session)
+            common = 0
+        if len(wanted) - self.workspace.resumable(common) < WORTH_A_LOOK:
+            self.crop(common, will_change=session != self.session)
+            length = len(self.token_ids)
         else:
-            length = self._load(wanted, length, session)
+            length = self._load(wanted, common, session)
         self.token_ids = wanted[:length]
         self._saveable = length
         self._saved = min(self._saved, length)
@@ -70,19 +72,28 @@ class Slot:
         """The chunk that appends `token_ids` to the resident tokens."""
         return Chunk(token_ids, len(self.token_ids), self.workspace, wanted, allowed)
 
-    def extend(self, token_ids: TokenIds, is_prompt: bool) -> None:
-        """Append tokens whose KV has been written; only a prompt's tokens are saved later."""
+    def extend(self, token_ids: TokenIds, is_prompt: bool, drafted: TokenIds = packed()) -> None:  # noqa: B008
+        """Append tokens whose KV has been written, and accepted draft tokens; only a prompt's tokens are saved later.
+
+        Appends nothing if the forward's end is beyond them, and no other can go on behind them.
+        """
         if is_prompt and self._saveable == len(self.token_ids):
             self._saveable += len(token_ids)
-        self.token_ids.extend(token_ids)
+        self.token_ids += token_ids + drafted
+        self._keep(len(self.token_ids))
 
     def crop(self, length: int, will_change: bool = False) -> None:
-        """Drop all but the first `length` tokens; saves prompt tokens first if more than SAVE_BEYOND would be lost."""
+        """Drop all but the first `length` tokens, or as many as a forward can go on behind.
+
+        Saves prompt tokens first if more than SAVE_BEYOND would be lost.
+        """
         if self._saveable - length > SAVE_BEYOND or (will_change and self._saveable > length):
             self.save()
-        del self.token_ids[length:]
-        self._saveable = min(self._saveable, length)
-        self._saved = min(self._saved, length)
+        self._keep(min(length, len(self.token_ids)))
+
+    def reusable(self, token_ids: TokenIds) -> int:
+        """The number of leading tokens behind which a forward could go on here."""
+        return self.workspace.resumable(common_prefix_length(self.token_ids, token_ids))
 
     def save(self) -> None:
         """Save the prompt to the store under its session's name, unless it must be forgotten."""
@@ -102,6 +113,8 @@ class Slot:
             self.token_ids = packed()
             self._saveable = self._saved = 0
             self.session = ""
+            if self.workspace.snapshots is not None:
+                self.workspace.snapshots.drop_beyond(0)
 
     def forget_after_loan(self, session: str) -> None:
         """As `forget`, for a lent workspace: its prompt is not saved any more, and `end_loan` drops it."""
@@ -117,12 +130,23 @@ class Slot:
         self.store.unpin(self.session)
         self._is_pinned = False
 
-    def _load(self, wanted: TokenIds, length: int, session: str) -> int:
-        """Load the store's match if it exceeds the `length` tokens in the workspace; returns the resident length."""
+    def _keep(self, length: int) -> None:
+        length = self.workspace.resumable(length)
+        del self.token_ids[length:]
+        self._saveable = min(self._saveable, length)
+        self._saved = min(self._saved, length)
+
+    def _load(self, wanted: TokenIds, common: int, session: str) -> int:
+        """Load the store's match if a forward can go on deeper in it than behind the `common` tokens in the workspace.
+
+        Returns the resident length.
+        """
         with self.store.match_prefix(wanted, self._namespace(session)) as match:
-            longer = match.length > length
-            self.crop(length, will_change=longer or session != self.session)
-            return match.load(self.workspace, start=length) if longer else length
+            deeper = match.resumable(self.workspace) > self.workspace.resumable(common)
+            self.crop(common, will_change=deeper or session != self.session)
+            if not deeper:
+                return len(self.token_ids)
+            return self.workspace.resumable(match.load(self.workspace, start=common))
 
     def _namespace(self, session: str) -> str:
         return user_of(session) if self._separates_users else ""
@@ -274,9 +298,11 @@ class Slots:
         return len(self._idle) + len(self._lent)
 
     @property
-    def workspace_bytes(self) -> int:
-        slot = (*self._idle, *self._lent)[0]
-        return slot.workspace.bytes_per_token * self._context_tokens
+    def workspaces_bytes(self) -> int:
+        """Of all that exist, with the snapshots in them."""
+        workspaces = [slot.workspace for slot in (*self._idle, *self._lent)]
+        snapshots = sum(each.snapshots.used_bytes for each in workspaces if each.snapshots is not None)
+        return snapshots + sum(each.bytes_per_token * self._context_tokens for each in workspaces)
 
     def _choose(self, session: str, token_ids: TokenIds) -> Slot:
         own = [slot for slot in self._idle if slot.session == session]
@@ -310,13 +336,13 @@ class Slots:
         others = [other for other in (*self._idle, *self._lent) if other is not slot and other.token_ids]
         if self._separates_users:
             others = [other for other in others if user_of(other.session) == user_of(session)]
-        length = common_prefix_length(slot.token_ids, token_ids) if others else 0
+        length = slot.reusable(token_ids) if others else 0
         for other in others:
-            if common_prefix_length(other.token_ids, token_ids) > length + SAVE_BEYOND:
+            if other.reusable(token_ids) > length + SAVE_BEYOND:
                 other.save()
 
 
 def _by_shared_tokens(slots: list[Slot], token_ids: TokenIds) -> list[Slot]:
-    """The slots that share more leading tokens with `token_ids` than markers and a word; the longest match last."""
-    shared = [(common_prefix_length(slot.token_ids, token_ids), slot) for slot in slots]
+    """The slots that can reuse more of `token_ids` than markers and a word; the one that can reuse most last."""
+    shared = [(slot.reusable(token_ids), slot) for slot in slots]
     return [slot for length, slot in sorted(shared, key=itemgetter(0)) if length > SAVE_BEYOND]

@@ -24,6 +24,10 @@ from inference.text.token_ids import TextStream, TokenIds, packed
 from inference.text.tokenization import TextTokenizer
 from protocol.messages import CompletionRequest, FinishReason, TokenLogprob
 
+SNAPSHOT_EVERY = 256
+"""Prompt tokens; a cursor that goes elsewhere shares any number of tokens with earlier prompts."""
+SNAPSHOT_BEFORE_END = 8
+
 
 class Sampler:
     """Adds to each chunk how its next token is chosen; one per run of a request."""
@@ -140,8 +144,10 @@ class Writer:
         missing = self.prompt.token_ids[self._match() :]
         cost.prepared = time.perf_counter()
         choices: tuple[Choice, ...] = ()
+        marks = self._marks(len(missing))
         while missing:
-            count = self.chunk_tokens()
+            start = len(self.prompt.token_ids) - len(missing)
+            count = min(self.chunk_tokens(), *(mark - start for mark in marks if mark > start), len(missing))
             token_ids, missing = missing[:count], missing[count:]
             if request.spec.max_tokens and not missing:
                 choices = yield from self.choose(token_ids, text, is_prompt=request.spec.reuse)
@@ -160,14 +166,15 @@ class Writer:
         """The choices after these tokens and after each accepted draft token, all from one forward."""
         allowed = text.typed.allowed()
         draft = packed()
-        if text.drafter is not None and allowed is None:
+        # Where a wrong draft would take the state behind the prompt with it, the next key would compute these again.
+        settles = is_prompt and self.resident.workspace.snapshots is not None
+        if text.drafter is not None and allowed is None and not settles:
             left = self.request.spec.max_tokens - len(text.logprobs) - 1
             draft = text.drafter.draft(text.stream.text, min(left, SHORT_TOKENS - len(token_ids)))
         chunk = self.resident.chunk(token_ids + draft, 1 + len(draft), allowed)
         choices = yield self._sampler.apply(chunk, text.top)
         right = agreeing(draft, choices)
-        self.resident.extend(token_ids, is_prompt)
-        self.resident.extend(draft[:right], is_prompt=False)
+        self.resident.extend(token_ids, is_prompt, draft[:right])
         self.request.cost.forwards += 1
         self.request.cost.drafted_tokens += len(draft)
         if text.drafter is not None:
@@ -200,8 +207,12 @@ class Writer:
             else:
                 if grows:
                     self.request.report_text(stream.text[: stops.settled(stream.text)])
-                missing = text.token_ids[len(self.resident.token_ids) - len(self.prompt.token_ids) :]
-                chosen.extend((yield from self.choose(missing, text)))
+                chosen.extend((yield from self.choose(self.missing(text.token_ids), text)))
+
+    def missing(self, generated: TokenIds) -> TokenIds:
+        """What is not resident of the prompt and of `generated` behind it, with which the resident tokens agree."""
+        behind = len(self.resident.token_ids) - len(self.prompt.token_ids)
+        return generated[behind:] if behind >= 0 else self.prompt.token_ids[behind:] + generated
 
     def take(self, choice: Choice, text: Text, *, is_generated: bool = True) -> bool:
         """Add a token to the text; False if the text is not UTF-8 any more."""
@@ -229,6 +240,20 @@ class Writer:
 
     def _ends_line(self, token_id: int) -> bool:
         return b"\n" in (self.tokenizer.bytes_of(token_id) or b"")
+
+    def _marks(self, missing: int) -> list[int]:
+        """Positions at which a chunk of the prompt ends, for a snapshot of recurrent layers to be taken there.
+
+        They are where a later prompt may leave this one, and of a long rest also shortly before its end, for the next
+        keys that delete, and before the last token, which is computed again for the same prompt.
+        """
+        snapshots, prompt = self.resident.workspace.snapshots, self.prompt
+        if snapshots is None:
+            return []
+        end = len(prompt.token_ids)
+        snapshots.note_prompt(end, prompt.joints[1:])
+        near_end = [end - SNAPSHOT_BEFORE_END, end - 1] if missing > SHORT_TOKENS else []
+        return [*range(SNAPSHOT_EVERY, end, SNAPSHOT_EVERY), *prompt.joints, *near_end]
 
     def _ends(self, token_id: int) -> bool:
         """Whether the text ends with this token, or within it."""

@@ -136,6 +136,7 @@ class TierBudgets:
     host_bytes: int
     folder: Path | None
     folder_bytes: int
+    snapshots_bytes: int = 0  # of states of recurrent layers, beside the tiers
 
 
 def open_store(
@@ -159,10 +160,11 @@ def open_store(
             try:
                 folder = PageFolder(budgets.folder, fingerprint, TensorCodec(shape))
                 on_failure.callback(folder.close)
-                store = PagedStore([*memory, Tier("disk", budgets.folder_bytes, folder)], shape.bytes_per_token)
+                tiers = [*memory, Tier("disk", budgets.folder_bytes, folder)]
+                store = PagedStore(tiers, shape.bytes_per_token, budgets.snapshots_bytes)
             except (StoreError, OSError) as error:
                 log.warning("the store keeps nothing on disk: %s", error)
             else:
                 on_failure.pop_all()
                 return store, prepare
-    return PagedStore(memory, shape.bytes_per_token), prepare
+    return PagedStore(memory, shape.bytes_per_token, budgets.snapshots_bytes), prepare

@@ -29,6 +29,7 @@ from inference.loading.placement import LoadPlan, Machine, Placement, plan_load
 from inference.text.healing import Healer, wants_healing
 from inference.text.tokenization import TextTokenizer
 from kv_store.interface import DryWorkspace
+from kv_store.snapshots import FEWEST_SNAPSHOTS, Snapshots
 from kv_store.store import PagedStore
 from kv_store.tiers import MemoryStorage, Tier
 from protocol.errors import BadInput, BadModel, DeviceLost
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
 MIN_CONTEXT_TOKENS = 64
 HOST_SHARE = 8  # of main memory, an eighth at most is pinned for KV: pinned memory cannot be swapped
 DRY_BYTES_PER_VALUE = 4  # float32, as on a CPU
+DRY_PROMPTS = 4  # whose snapshots the store keeps: of one byte each, as few as of the largest models
 
 log = logging.getLogger(__name__)
 
@@ -110,7 +112,11 @@ def load_engine(options: EngineOptions, progress: ReportProgress | None = None) 
                 memory = plan_memory(replace(plan.demand, graph_bytes=model.measure_graphs()), memory.free)
                 log.info("memory of %s with the measured graphs, in bytes: %s", device, memory)
         host_bytes = min(options.host_budget_bytes, main_memory().total // HOST_SHARE)
-        budgets = TierBudgets(memory.store, host_bytes, options.cache_folder, options.cache_bytes)
+        if snapshot_bytes := getattr(model, "snapshot_bytes", 0):
+            memory = plan_memory(replace(plan.demand, snapshot_bytes=snapshot_bytes), memory.free)
+            log.info("memory of %s with the measured snapshots, in bytes: %s", device, memory)
+        pages = memory.store - memory.snapshots
+        budgets = TierBudgets(pages, host_bytes, options.cache_folder, options.cache_bytes, memory.snapshots)
         arithmetic = f"{dtype}, {options.weights} weights, {model.arithmetic}, midfill {version('midfill')}"
         identity = fingerprint(checkpoint, arithmetic)
         store, prepare_store = open_store(budgets, model.kv_shape, model.device, identity)
@@ -141,9 +147,15 @@ def load_dry_engine(options: EngineOptions) -> Engine:
     tokenizer = checkpoint.tokenizer(options.fim_format)
     bytes_per_token = checkpoint.architecture.kv_values_per_token * DRY_BYTES_PER_VALUE
     context_tokens = _context_tokens(options, checkpoint.architecture)
-    model = DryModel(lambda: DryWorkspace(bytes_per_token), context_tokens, end_token=min(tokenizer.markers.end))
+    recurrent = checkpoint.architecture.recurrent_layers > 0
+
+    def new_workspace() -> DryWorkspace:
+        return DryWorkspace(bytes_per_token, Snapshots(FEWEST_SNAPSHOTS) if recurrent else None)
+
+    model = DryModel(new_workspace, context_tokens, end_token=min(tokenizer.markers.end))
     budget = MOST_STORE if options.store_bytes is None else options.store_bytes  # counts are of no certain machine
-    store = PagedStore([Tier("device", budget, MemoryStorage())], bytes_per_token)
+    tiers = [Tier("device", budget, MemoryStorage())]
+    store = PagedStore(tiers, bytes_per_token, DRY_PROMPTS * FEWEST_SNAPSHOTS if recurrent else 0)
     return _wire(options, tokenizer, model, store, "none", None, DeviceHooks(), None)
 
 

@@ -14,6 +14,7 @@ from itertools import chain
 
 from inference.checkpoints.architecture import Architecture, ModelShape
 from inference.checkpoints.weights import QuantizedType, StoredTensor, WeightsFile, common_type
+from kv_store.snapshots import FEWEST_SNAPSHOTS, budget_of_a_slot
 from protocol.errors import BadInput
 from protocol.settings import Weights
 
@@ -48,6 +49,7 @@ class MemoryDemand:
         on_gpu: whether graphs are recorded, and libraries use device memory.
         on_kernel: whether the CPU kernel computes, which keeps GGUF files quantized.
         graph_bytes: of a graph, if one has been measured.
+        snapshot_bytes: of the states of recurrent layers after some tokens; 0 without any, and until it is measured.
     """
 
     shape: ModelShape
@@ -61,6 +63,7 @@ class MemoryDemand:
     on_gpu: bool
     on_kernel: bool
     graph_bytes: int | None = None
+    snapshot_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +80,7 @@ class MemoryPlan:
     kept: int  # of them, those that documents keep; further ones exist only for requests at work at the same time
     store: int  # at most
     prefill_chunk: int  # most tokens of a forward
+    snapshots: int = 0  # of the store's, those for states of recurrent layers
 
     @property
     def in_use(self) -> int:
@@ -103,11 +107,13 @@ def plan_memory(demand: MemoryDemand, free: int) -> MemoryPlan:
 
     Workspaces come before the store: by default as many as take half of the store's budget, at least FEWEST_SLOTS, or
     fewer if there is no room. The store gets the rest, up to the budget in the settings. Documents keep the workspaces
-    that a setting or half of the store's budget pays for, on a GPU, where each has its graphs, all.
+    that a setting or half of the store's budget pays for, on a GPU, where each has its graphs, all. Pages and snapshots
+    share the store as they share a prompt that fills the context.
     """
     if demand.slots < 0:
         raise BadInput(f"slots must be 0 or more, not {demand.slots}")
-    workspace = demand.shape.kv_values_per_token * demand.context_tokens * DTYPE_BYTES[demand.dtype]
+    kv = demand.shape.kv_values_per_token * demand.context_tokens * DTYPE_BYTES[demand.dtype]
+    workspace = kv + budget_of_a_slot(demand.snapshot_bytes)
     graphs, chunk = _graphs_bytes(demand), _prefill_chunk(demand, free)
     usable = int(free * (1 - GPU_UNPLANNED)) if demand.on_gpu else free
     weights, forwards = weights_bytes(demand), _forward_bytes(demand, chunk)
@@ -118,7 +124,9 @@ def plan_memory(demand: MemoryDemand, free: int) -> MemoryPlan:
         slots = max(1, min(max(FEWEST_SLOTS, min(MOST_SLOTS, paid_for)), left // (workspace + graphs)))
         kept = slots if demand.on_gpu else max(1, min(slots, paid_for))
     store = max(0, min(demand.store_bytes, left - slots * (workspace + graphs)))
-    return MemoryPlan(free, usable, weights, forwards, workspace, graphs, slots, kept, store, chunk)
+    of_a_prompt = FEWEST_SNAPSHOTS * demand.snapshot_bytes
+    snapshots = store * of_a_prompt // (of_a_prompt + kv)
+    return MemoryPlan(free, usable, weights, forwards, workspace, graphs, slots, kept, store, chunk, snapshots)
 
 
 def weights_bytes(demand: MemoryDemand) -> int:

@@ -21,6 +21,7 @@ from protocol.messages import CompletionRequest, Prompt, Usage
 STEPS_PER_CONTEXT = 8  # excess of the windows is dropped in eighths of the context
 NEW_TOKENS_SHARE = 16  # least share for new tokens, a sixteenth of the context
 SUFFIX_STEPS = 2  # a suffix longer than this many steps is cut before the prefix
+RETOKENIZED = 4  # tokens at the end of a fragment that may change if its text goes on; hardly ever more
 
 
 MAX_CHARS_PER_TOKEN = 8
@@ -54,6 +55,7 @@ class TokenizedPrompt:
     suffix_tokens: int
     increment_tokens: int
     typed: bytes = b""  # end of the increment, left to token healing
+    joints: tuple[int, ...] = ()  # positions where a later prompt may leave this one, before the increment
 
     def prefix_end(self, markers: MarkerIds) -> int:
         """The tokens up to the end of the prefix, which other suffixes may follow; 0 if the suffix is before it."""
@@ -204,13 +206,16 @@ def _join(fragments: _Fragments, markers: MarkerIds, suffix_first: bool, typed: 
     context = _joined(fragments.context)
     prefix, suffix = (_marker(markers.prefix), fragments.prefix), (_marker(markers.suffix), fragments.suffix)
     windows = (*suffix, *prefix) if suffix_first else (*prefix, *suffix)
+    parts = (_marker(markers.begin), context, *windows, _marker(markers.middle))
+    ends = tuple(accumulate(map(len, parts)))
     return TokenizedPrompt(
-        token_ids=_joined((_marker(markers.begin), context, *windows, _marker(markers.middle), fragments.increment)),
+        token_ids=_joined((*parts, fragments.increment)),
         context_tokens=len(context),
         prefix_tokens=len(fragments.prefix),
         suffix_tokens=len(fragments.suffix),
         increment_tokens=len(fragments.increment),
         typed=typed,
+        joints=(ends[1], ends[5 if suffix_first else 3] - RETOKENIZED, ends[-1]),
     )
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 from msgspec.structs import replace
-from transformers import MambaConfig, MambaForCausalLM
+from transformers import DeepseekV2Config, DeepseekV2ForCausalLM
 
 from inference.backends.generic import GenericModel
 from inference.backends.model import Chunk
@@ -111,9 +111,11 @@ def test_what_only_our_decoder_has_is_refused(checkpoint: Path) -> None:
         load(checkpoint, weights="int8")
 
 
-def test_what_keeps_no_keys_and_values_is_refused() -> None:
-    model = MambaForCausalLM(MambaConfig(vocab_size=600, hidden_size=16, num_hidden_layers=1, eos_token_id=0))
-    with pytest.raises(BadModel, match="here: models of type 'mamba' do not keep keys and values of one shape"):
+def test_keys_and_values_of_several_shapes_are_refused() -> None:
+    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+    latent = {"kv_lora_rank": 8, "q_lora_rank": None, "qk_nope_head_dim": 4, "qk_rope_head_dim": 4, "v_head_dim": 4}
+    model = DeepseekV2ForCausalLM(DeepseekV2Config(vocab_size=600, first_k_dense_replace=1, **sizes, **latent))
+    with pytest.raises(BadModel, match="here: models of type 'deepseek_v2' do not keep keys and values of one shape"):
         GenericModel(model, 64, "here")
 
 

@@ -47,9 +47,23 @@ def test_the_text_model_of_several_models_in_one() -> None:
 def test_a_hybrid_class_without_layers_that_keep_a_state() -> None:
     shape = read_generic_shape({**GRANITE, "layer_types": ["attention"] * 3}, "here")
     assert (shape.layers, shape.kv_heads, shape.head_dim) == (3, 2, 16)
-    for layers in (["mamba", "attention", "mamba"], ["attention", "attention", "mamba"]):
-        with pytest.raises(BadModel, match="'granitemoehybrid' keep a state"):
-            read_generic_shape({**GRANITE, "layer_types": layers}, "here")
+    assert (shape.recurrent_layers, shape.kv_values_per_token) == (0, 3 * 2 * 2 * 16)
+
+
+@pytest.mark.parametrize(
+    ("config", "layers", "recurrent", "values"),
+    [
+        ({**GRANITE, "layer_types": ["mamba", "attention", "mamba"]}, 3, 2, 2 * 2 * 16),
+        (LFM2, 2, 1, 2 * 8 * 80),
+        ({"model_type": "falcon_h1"}, 32, 32, 32 * 2 * 8 * 128),
+        ({"model_type": "mamba2"}, 64, 64, 2 * 32),  # what a page takes in the index
+    ],
+)
+def test_keys_and_values_of_the_layers_that_keep_some(
+    config: dict[str, Any], layers: int, recurrent: int, values: int
+) -> None:
+    shape = read_generic_shape(config, "here")
+    assert (shape.layers, shape.recurrent_layers, shape.kv_values_per_token) == (layers, recurrent, values)
 
 
 def test_models_without_a_bound_on_positions() -> None:
@@ -73,13 +87,8 @@ def test_context_ends_where_rope_begins_to_change() -> None:
         ({"model_type": "gpt17"}, "neither midfill nor transformers supports models of type 'gpt17'"),
         ({}, "neither midfill nor transformers supports models of type None"),
         ({"model_type": "t5"}, "'t5' are not causal language models"),
-        ({"model_type": "mamba"}, "'mamba' keep a state that cannot be cropped"),
-        ({"model_type": "jamba"}, "'jamba' keep a state that cannot be cropped"),
-        ({"model_type": "rwkv"}, "'rwkv' keep a state that cannot be cropped"),
-        ({"model_type": "minimax"}, "'minimax' keep a state that cannot be cropped .*, in 16 of 32 layers"),
-        ({"model_type": "falcon_h1"}, "'falcon_h1' keep a state that cannot be cropped"),
-        ({"model_type": "qwen3_5"}, "'qwen3_5' keep a state that cannot be cropped"),
-        (LFM2, "'lfm2' keep a state that cannot be cropped .*, in 1 of 2 layers"),
+        ({"model_type": "rwkv"}, "'rwkv' keep a state that transformers does not give out"),
+        ({"model_type": "minimax"}, "'minimax' keep a state that transformers does not give out"),
         ({"model_type": "deepseek_v2"}, "'deepseek_v2' keep keys and values compressed"),
         ({"model_type": "glm4_moe_lite"}, "'glm4_moe_lite' keep keys and values compressed"),
         ({"model_type": "deepseek_v32"}, "layers of the kind 'indexed_attention' keep more than keys and values"),

@@ -119,13 +119,9 @@ def test_any_header_of_safetensors(folder: Path, data: st.DataObject) -> None:
     change_a_file(folder, "model.safetensors", change)
 
 
-def lfm2(config: dict[str, Any]) -> dict[str, Any]:
-    return {**config, "model_type": "lfm2", "layer_types": ["conv", "full_attention"]}
-
-
 FAULTS: dict[str, tuple[str, Callable[[dict[str, Any]], dict[str, Any]]]] = {
     "nothing": ("config.json", lambda config: config),
-    "a state": ("config.json", lfm2),
+    "a state": ("config.json", lambda config: {**config, "model_type": "rwkv"}),
     "quantized": ("config.json", lambda config: {**config, "quantization_config": {"quant_method": "fp8"}}),
     "a shape": ("config.json", lambda config: {**config, "intermediate_size": 64}),
     "RoPE": ("config.json", lambda config: {**config, "rope_parameters": {"rope_type": "llama3"}}),

@@ -3,6 +3,7 @@ from __future__ import annotations
 from inference.engine.slots import SAVE_BEYOND, Slot
 from inference.text.token_ids import packed
 from kv_store.interface import DryWorkspace
+from kv_store.snapshots import Snapshots, StateSnapshot
 from kv_store.store import PagedStore
 from kv_store.tiers import MemoryStorage, Tier
 
@@ -95,3 +96,40 @@ def test_store_without_room_only_costs_recomputation() -> None:
     compute(prompt, PROMPT)
     assert compute(prompt, (1, 2, 3)) == 3
     assert compute(prompt, PROMPT) == len(PROMPT)
+
+
+def recurrent(positions: tuple[int, ...] = ()) -> Slot:
+    """A slot of a model with recurrent layers, whose forwards end at these positions."""
+    snapshots = Snapshots(2**20)
+    for position in positions:
+        snapshots.put(position, StateSnapshot(position, 1))
+    return Slot(DryWorkspace(4, snapshots), PagedStore([Tier("device", 2**20, MemoryStorage())], 4))
+
+
+def test_a_recurrent_model_goes_on_where_a_snapshot_is() -> None:
+    slot = recurrent((10, 30, 40))
+    compute(slot, PROMPT)
+    assert compute(slot, (*PROMPT, 1)) == 1
+    assert compute(slot, (*PROMPT[:35], 7)) == 6  # five more than with keys and values alone
+
+
+def test_a_refused_draft_takes_a_recurrent_model_back_to_the_forward_before() -> None:
+    slot = recurrent((40, 48))
+    compute(slot, PROMPT)
+    slot.extend(packed((1,)), False, packed((2, 3)))  # of a forward up to 48
+    assert slot.token_ids == packed(PROMPT)
+    slot.extend(packed((1,)), False, packed(range(2, 9)))
+    assert len(slot.token_ids) == 48
+
+
+def test_slots_of_a_recurrent_model_are_compared_by_where_it_goes_on() -> None:
+    slot = recurrent((10, 40))
+    compute(slot, PROMPT)
+    assert slot.reusable(packed(PROMPT[:39])) == 10
+
+
+def test_what_is_forgotten_leaves_no_snapshot() -> None:
+    slot = recurrent((10, 40))
+    compute(slot, PROMPT)
+    slot.forget("a")
+    assert (slot.token_ids, slot.workspace.resumable(40)) == (packed(), 0)

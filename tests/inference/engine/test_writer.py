@@ -14,8 +14,13 @@ from inference.backends.model import Chunk, Draw
 from inference.engine.completing import Tools
 from inference.engine.drafts import DraftHistories
 from inference.engine.request import Request
+from inference.engine.slots import Slots
+from inference.text.prompts import tokenize_prompt
+from kv_store.interface import DryWorkspace
+from kv_store.snapshots import Snapshots, StateSnapshot
 from protocol.messages import Alternative, Prompt, Sampling, StopRule, TokenLogprob
-from tests.inference.engine.driving import REQUEST, beside, drive, one_after_another
+from tests.inference.engine.driving import CONTEXT, REQUEST, beside, drive, one_after_another
+from tests.inference.slots import store_without_room
 
 
 def test_text_is_reported_while_it_grows_except_what_a_stop_may_take_away(tools: Tools) -> None:
@@ -73,6 +78,29 @@ def test_drafts_are_verified_where_only_the_tokens_own_logprobs_are_wanted(tools
     assert max(chunk.wanted for chunk in chunks) > 1
     assert run.completion().usage.accepted_tokens > 0
     assert "".join(token.text for token in run.completion().tokens) == run.completion().text
+
+
+def test_recurrent_layers_have_snapshots_where_later_prompts_leave_this_one(tools: Tools) -> None:
+    """At the end of the snippets, near the ends of the prefix and of the prompt, and before the increment; and no draft
+    shares a forward with the prompt's last tokens, since a wrong one would leave none behind them."""
+    snapshots = Snapshots(2**20)
+    slots = Slots(1, 1, lambda: DryWorkspace(4, snapshots), store_without_room(), context_tokens=64)
+    tools = dataclasses.replace(tools, slots=slots, histories=DraftHistories())
+    repeated, ends = tools.tokenizer.encode("import os\n"), []
+
+    def says(chunk: Chunk) -> Sequence[Any]:
+        snapshots.drop_beyond(chunk.start)
+        snapshots.put(chunk.stop, StateSnapshot(None, 1))
+        ends.append(chunk.stop)
+        return [repeated[(chunk.stop - index) % len(repeated)] for index in range(chunk.wanted, 0, -1)]
+
+    _, chunks = drive(replace(REQUEST, max_tokens=12, stop=StopRule(indent=0)), tools, says)
+    prompt = tokenize_prompt(REQUEST.prompt, tools.tokenizer, CONTEXT, 12)
+    size = len(prompt.token_ids)
+    assert {*(joint for joint in prompt.joints if joint), size - 8, size - 1, size} <= set(ends)
+    assert prompt.joints[-1] == size - prompt.increment_tokens
+    assert max(chunk.wanted for chunk in chunks if chunk.stop <= size) == 1
+    assert max(chunk.wanted for chunk in chunks) > 1
 
 
 def test_logprobs_are_those_of_the_text_alone(tools: Tools) -> None:

@@ -18,6 +18,7 @@ from inference.loading.memory_plan import (
     plan_memory,
     weights_bytes,
 )
+from kv_store.snapshots import FEWEST_SNAPSHOTS, budget_of_a_slot
 from protocol.errors import BadInput
 from protocol.settings import BUNDLED_MODEL, Weights
 
@@ -177,6 +178,14 @@ def test_graphs_take_what_was_measured() -> None:
     assert measured.graphs == 15 * 10**6
     assert measured.least - estimated.least == measured.graphs - estimated.graphs
     assert plan_memory(replace(demand(), on_gpu=False), GB).graphs == 0
+
+
+def test_snapshots_have_room_in_workspaces_and_a_share_of_the_store() -> None:
+    without = plan_memory(replace(demand(), store_bytes=GB), 10 * GB)
+    snapshot = without.workspace // FEWEST_SNAPSHOTS  # so that those of a prompt take as much as its KV
+    planned = plan_memory(replace(demand(), store_bytes=GB, snapshot_bytes=snapshot), 10 * GB)
+    assert planned.workspace == without.workspace + budget_of_a_slot(snapshot)
+    assert (without.snapshots, planned.snapshots) == (0, planned.store // 2)
 
 
 @pytest.mark.parametrize(("free", "on_gpu", "expected"), [(GB, True, 2048), (50 * 10**6, True, 512), (GB, False, 256)])

@@ -1,0 +1,169 @@
+"""Models with recurrent layers: reuse never changes a suggestion, and snapshots keep a keystroke hot."""
+
+from __future__ import annotations
+
+import os
+import random
+from pathlib import Path
+from statistics import quantiles
+
+import pytest
+from msgspec import structs
+
+from inference.engine.engine import Engine
+from inference.loading.engine import load_dry_engine, load_engine
+from inference.loading.options import EngineOptions
+from lsp_server.documents.documents import Document, Edit, Position
+from lsp_server.prompts.anchors import WindowBudget
+from lsp_server.prompts.planner import PromptPlanner
+from protocol.messages import CompletionRequest, Prompt, StopRule
+from tests.inference.generic_models import RECURRENT, write_model
+from tests.inference.requests import complete_cancelled
+
+EDITS = int(os.environ.get("MIDFILL_EDITS", "0"))
+"""Of every family; 0: few."""
+FEW = dict.fromkeys(RECURRENT, 3) | {"Lfm2": 40, "NemotronH": 40, "Qwen3Next": 12, "Jamba": 1}
+BUDGET = WindowBudget(prefix_tokens=60, suffix_tokens=30, increment_tokens=30, chars_per_token=2.5)
+BLOCK = "import os\n\n\ndef size(path):\n    return os.stat(path).st_size\n\n\nclass Box:\n    lid = 1\n"
+DOCUMENT = "file:///a.py"
+WIDE = WindowBudget(prefix_tokens=200, suffix_tokens=60, increment_tokens=60, chars_per_token=2.5)
+TYPED = ("def ", "value", "_id", "(", "):", "\n    ", "return ", "x", " = ", "1", "\n", "os.", "'é'", "if ")
+TOLERANCE = 1e-4  # of mean log-probabilities
+
+
+class Typist:
+    """Types in one document, deletes, accepts suggestions, and now and then goes elsewhere."""
+
+    def __init__(self, seed: int, blocks: int, budget: WindowBudget) -> None:
+        self._random = random.Random(seed)
+        self._document = Document.from_text(DOCUMENT, "python", 1, BLOCK * blocks)
+        self._planner = PromptPlanner(self._document, budget)
+        self._cursor = Position(len(self._document.lines) // 2, 0)
+
+    def next(self, suggested: str = "", *, types_only: bool = False) -> tuple[CompletionRequest, bool]:
+        """The request after another edit, perhaps of what was suggested, and whether its anchor is new."""
+        self._edit(1.0 if types_only else self._random.random(), suggested)
+        plan = self._planner.plan(self._cursor)
+        return CompletionRequest(DOCUMENT, plan.prompt, 6, StopRule(indent=0)), plan.relaid
+
+    def _edit(self, dice: float, suggested: str) -> None:
+        if dice < 0.06:
+            line = self._random.randrange(len(self._document.lines))
+            self._cursor = Position(line, len(self._document.lines[line].rstrip("\n")))
+        elif dice < 0.2:
+            for _ in range(self._random.randint(1, 4)):
+                line, column = self._cursor
+                if column:
+                    self._replace(Position(line, column - 1), self._cursor, "")
+        elif dice < 0.3 and suggested:
+            self._replace(self._cursor, self._cursor, suggested)
+        else:
+            self._replace(self._cursor, self._cursor, self._random.choice(TYPED))
+
+    def _replace(self, start: Position, end: Position, text: str) -> None:
+        self._planner.edited(self._document.apply(Edit(start, end, text)))
+        lines = text.split("\n")
+        self._cursor = Position(start.line + len(lines) - 1, len(lines[-1]) + (start.column if len(lines) == 1 else 0))
+
+
+def load(folder: Path, **options: object) -> Engine:
+    given = EngineOptions(str(folder), dtype="float32", device="cpu", prefill_chunk=128, threads=1, **options)  # type: ignore[arg-type]
+    return load_engine(given)
+
+
+@pytest.mark.parametrize("kind", RECURRENT)
+def test_warm_is_as_cold(kind: str, tmp_path: Path) -> None:
+    folder, edits = write_model(tmp_path, kind, recurrent=True), EDITS or FEW[kind]
+    cold, engines = load(folder, speculation=False), [load(folder)]
+    if edits >= 12:
+        engines.append(load(folder, speculation=False))
+    typist, suggested = Typist(len(kind), 8, BUDGET), ""
+    for edit in range(edits):
+        request, _ = typist.next(suggested)
+        expected = cold.complete(structs.replace(request, reuse=False))
+        for engine in engines:
+            answer = engine.complete(request)
+            assert answer.text == expected.text, edit
+            assert (answer.mean_logprob or 0) == pytest.approx(expected.mean_logprob or 0, abs=TOLERANCE)
+            engine.check_integrity()
+        suggested = answer.text
+        if edit % 4 == 3:  # what a cancelled request has computed may be reused
+            request, _ = typist.next()
+            for engine in engines:
+                complete_cancelled(engine, request, edit % 3)
+
+
+@pytest.mark.parametrize("kind", ["Lfm2", "NemotronH"])
+def test_other_texts_are_as_cold(kind: str, tmp_path: Path) -> None:
+    """Those that leave the suggestion at a token, and the one that fits best before the suffix."""
+    engine, typist = load(write_model(tmp_path, kind, recurrent=True)), Typist(1, 8, BUDGET)
+    for others in ({"alternatives": 2}, {"best_of": 3}, {"alternatives": 1}):
+        request = structs.replace(typist.next()[0], **others)
+        expected = engine.complete(structs.replace(request, reuse=False))
+        answer = engine.complete(request)
+        assert (answer.text, answer.alternatives) == (expected.text, expected.alternatives)
+        again = engine.complete(structs.replace(request, alternatives=0, best_of=1))
+        assert again.usage.recomputed_tokens <= 2 + len(request.prompt.increment)
+
+
+@pytest.mark.parametrize("kind", ["Lfm2", "NemotronH"])
+def test_the_store_brings_a_document_back_and_the_text_is_as_cold(kind: str, tmp_path: Path) -> None:
+    engine = load(write_model(tmp_path, kind, recurrent=True), slots=1)
+    first = CompletionRequest("a.py", Prompt(BLOCK, "\n", "x = "), 6, StopRule(indent=0))
+    other = CompletionRequest("b.py", Prompt("other\n" + BLOCK, "\n", "y = "), 6, StopRule(indent=0))
+    expected = engine.complete(structs.replace(first, reuse=False))
+    engine.complete(first)
+    for _ in range(2):
+        engine.complete(other)
+        again = engine.complete(first)
+        assert (again.text, again.usage.recomputed_tokens <= 3) == (expected.text, True)
+        engine.check_integrity()
+    snapshots = engine.stats().tiers[-1]
+    assert (snapshots.name, snapshots.pages > 0) == ("snapshots", True)
+    engine.forget("a.py")
+    assert engine.stats().tiers[-1].pages < snapshots.pages
+    assert engine.complete(first).usage.recomputed_tokens == again.usage.prompt_tokens
+
+
+def test_after_a_restart_a_prompt_is_computed_once_more(tmp_path: Path) -> None:
+    folder, request = write_model(tmp_path / "model", "Lfm2", recurrent=True), Typist(1, 8, BUDGET).next()[0]
+    engine = load(folder, cache_folder=tmp_path / "kv")
+    expected = engine.complete(request)
+    engine.close()
+    engine = load(folder, cache_folder=tmp_path / "kv")
+    assert engine.stats().tokens >= expected.usage.prompt_tokens  # pages alone
+    for recomputed in (expected.usage.prompt_tokens, 1):
+        answer = engine.complete(request)
+        assert (answer.text, answer.usage.recomputed_tokens) == (expected.text, recomputed)
+        engine.check_integrity()
+    engine.close()
+
+
+@pytest.fixture(scope="module")
+def dry(tmp_path_factory: pytest.TempPathFactory) -> tuple[Engine, Engine]:
+    """Engines that count, as for a model with recurrent layers and for one without."""
+    kinds = {"Lfm2": True, "Falcon": False}
+    folders = [write_model(tmp_path_factory.mktemp(kind), kind, recurrent=kinds[kind]) for kind in kinds]
+    recurrent, attention = (load_dry_engine(EngineOptions(str(folder), context_tokens=512)) for folder in folders)
+    return recurrent, attention
+
+
+def test_keys_are_as_hot_as_with_attention_alone(dry: tuple[Engine, Engine]) -> None:
+    typist, more = Typist(3, 20, WIDE), []
+    for _ in range(300):
+        request, relaid = typist.next()
+        recurrent, attention = (engine.complete(request).usage.recomputed_tokens for engine in dry)
+        more += [] if relaid else [recurrent - attention]
+    shares = quantiles(more, n=20)
+    assert (shares[9] == 0, shares[18] <= 6) == (True, True), (shares[9], shares[18])
+
+
+def test_an_anchor_laid_while_typing_on_costs_as_with_attention_alone(dry: tuple[Engine, Engine]) -> None:
+    typist, total = Typist(3, 20, WIDE), [0, 0]
+    for engine in dry:
+        engine.forget(DOCUMENT)
+    for _ in range(300):
+        request, relaid = typist.next(types_only=True)
+        costs = [engine.complete(request).usage.recomputed_tokens for engine in dry]
+        total = [total[0] + costs[0], total[1] + costs[1]] if relaid else total
+    assert 1 <= total[0] / total[1] <= 1.05, total
