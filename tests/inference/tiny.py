@@ -51,13 +51,13 @@ def write_tokenizer(path: Path, vocabulary_size: int = 600, markers: tuple[str, 
     return tokenizer.get_vocab_size()
 
 
-def write_checkpoint(folder: Path, kind: str = "Llama", **config: object) -> Path:
+def write_checkpoint(folder: Path, kind: str = "Llama", markers: tuple[str, ...] = MARKERS, **config: object) -> Path:
     """A checkpoint of a random model, as transformers itself writes it."""
     import torch
     import transformers
 
     folder.mkdir(parents=True, exist_ok=True)
-    vocabulary = write_tokenizer(folder / "tokenizer.json")
+    vocabulary = write_tokenizer(folder / "tokenizer.json", markers=markers)
     settings = {**TINY_LLAMA, "vocab_size": vocabulary, **config}
     torch.set_num_threads(1)  # threads of a model this small only wait for each other
     torch.manual_seed(0)
@@ -67,15 +67,17 @@ def write_checkpoint(folder: Path, kind: str = "Llama", **config: object) -> Pat
             spread = 0.02 if "embed" in name else 0.3
             offset = 1.0 if "norm" in name else 0.0
             parameter.copy_(offset + spread * torch.randn_like(parameter))
-        model.lm_head.weight[_broken_tokens(folder / "tokenizer.json")] = 0.0  # so that it generates readable text
+        model.lm_head.weight[_broken_tokens(folder / "tokenizer.json", markers)] = (
+            0.0  # so that it generates readable text
+        )
     model.save_pretrained(folder)
     return folder
 
 
-def _broken_tokens(tokenizer_file: Path) -> list[int]:
+def _broken_tokens(tokenizer_file: Path, markers: tuple[str, ...]) -> list[int]:
     """Tokens that are only a part of a UTF-8 sequence, and the markers."""
     vocabulary = Tokenizer.from_file(str(tokenizer_file)).get_vocab()
-    return [id_ for token, id_ in vocabulary.items() if not token.isascii() or token in MARKERS]
+    return [id_ for token, id_ in vocabulary.items() if not token.isascii() or token in markers]
 
 
 def edit_config(folder: Path, **changes: object) -> None:

@@ -8,15 +8,16 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 from typing import Any
 
+from msgspec.structs import replace
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from inference.core.http.bodies import Count, DecodingFields, Fields, Name, OtherFields, line_end_of, max_tokens
-from inference.core.http.requests import NO_STOP, Api, TextPiece, cached_tokens, session_of, user_of, whole
+from inference.core.http.requests import NO_PROMPT, NO_STOP, Api, TextPiece, cached_tokens, session_of, user_of, whole
 from inference.core.http.responses import LINES, line, streamed
-from protocol.messages import Completion, CompletionRequest, Prompt
+from protocol.messages import Completion, CompletionRequest
 
 OTHERS = OtherFields(
     ignored=frozenset({"model", "name", "raw", "truncate", "shift"}),
@@ -61,7 +62,7 @@ class Options(DecodingFields, frozen=True, kw_only=True):
 
 
 class GenerateBody(Fields, frozen=True, kw_only=True):
-    """The fields of `/api/generate`. Without `suffix`, `prompt` may be a rendered FIM prompt."""
+    """The fields of `/api/generate`. Without `suffix`, `prompt` may be a rendered prompt."""
 
     prompt: str = ""
     suffix: str = ""
@@ -103,13 +104,15 @@ class Ollama(Api):
             return JSONResponse({**self._head(), "response": "", "done": True, "done_reason": "unload"})
         wanted = CompletionRequest(
             session,
-            self._prompt(session, body, repeatable=options.repeatable),
+            NO_PROMPT,
             0 if is_empty else max_tokens(options.num_predict),
             NO_STOP,
             stop_texts=options.stop_texts(),
             sampling=options.sampling(options.top_k),
         )
-        grows, line_end = body.stream and not is_empty, line_end_of(body.prompt, body.suffix)
+        wanted = self._with_prompt(wanted, body, repeatable=options.repeatable)
+        grows = body.stream and not is_empty
+        line_end = "\n" if wanted.prompt.marked else line_end_of(body.prompt, body.suffix)
         pieces = self._asking.pieces(request, wanted, grows=grows, line_end=line_end)
         if grows:
             return await streamed(self._lines(pieces), LINES, lambda error: line({"error": str(error)}))
@@ -146,10 +149,11 @@ class Ollama(Api):
         values = {name: value for name, value in (body.options or {}).items() if value is not None}
         return self._bodies.converted(request, values, Options, OTHER_OPTIONS, "$.options")
 
-    def _prompt(self, session: str, body: GenerateBody, *, repeatable: bool) -> Prompt:
+    def _with_prompt(self, wanted: CompletionRequest, body: GenerateBody, *, repeatable: bool) -> CompletionRequest:
         if body.suffix:
-            return self._asking.around(session, body.prompt, body.suffix, repeatable=repeatable)
-        return self._asking.rendered(session, body.prompt, repeatable=repeatable)
+            prompt = self._asking.around(wanted.session, body.prompt, body.suffix, repeatable=repeatable)
+            return replace(wanted, prompt=prompt)
+        return self._asking.rendered(wanted, body.prompt, repeatable=repeatable)
 
     async def _lines(self, pieces: AsyncGenerator[TextPiece]) -> AsyncGenerator[bytes]:
         async for piece in pieces:

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta
+from msgspec.structs import replace
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -27,7 +28,7 @@ from inference.core.http.bodies import (
     line_end_of,
     max_tokens,
 )
-from inference.core.http.requests import NO_STOP, Api, Asking, TextPiece, cached_tokens, session_of, whole
+from inference.core.http.requests import NO_PROMPT, NO_STOP, Api, Asking, TextPiece, cached_tokens, session_of, whole
 from inference.core.http.responses import DONE, EVENTS, error_event, event, streamed
 from protocol.messages import MAX_TOP_LOGPROBS, Completion, CompletionRequest, Prompt
 
@@ -139,7 +140,9 @@ class _Asked:
         body = self.body
         for number, prompt in enumerate(body.prompts()):
             echoed, wanted = set[int](), self._wanted(prompt)
-            line_end = line_end_of(prompt, body.suffix) if isinstance(prompt, str) else "\n"
+            line_end = (
+                line_end_of(prompt, body.suffix) if isinstance(prompt, str) and not wanted.prompt.marked else "\n"
+            )
             async for piece in self.asking.pieces(self.request, wanted, body.n, grows=body.stream, line_end=line_end):
                 echo = prompt if body.echo and piece.choice not in echoed and isinstance(prompt, str) else ""
                 echoed.add(piece.choice)
@@ -149,10 +152,9 @@ class _Asked:
 
     def _wanted(self, prompt: str | tuple[int, ...]) -> CompletionRequest:
         body = self.body
-        session = session_of(self.request, body.session, body.user)
-        return CompletionRequest(
-            session,
-            self._prompt(session, prompt),
+        wanted = CompletionRequest(
+            session_of(self.request, body.session, body.user),
+            NO_PROMPT,
             max_tokens(body.max_tokens),
             NO_STOP,
             stop_texts=body.stop_texts(),
@@ -160,17 +162,16 @@ class _Asked:
             top_logprobs=body.logprobs,
             best_of=body.ranked,
         )
-
-    def _prompt(self, session: str, prompt: str | tuple[int, ...]) -> Prompt:
         if isinstance(prompt, tuple):
-            return Prompt("", "", token_ids=prompt)
-        if self.body.suffix:
-            return self.asking.around(session, prompt, self.body.suffix, repeatable=self.body.repeatable)
-        return self.asking.rendered(session, prompt, repeatable=self.body.repeatable)
+            return replace(wanted, prompt=Prompt("", "", token_ids=prompt))
+        if body.suffix:
+            around = self.asking.around(wanted.session, prompt, body.suffix, repeatable=body.repeatable)
+            return replace(wanted, prompt=around)
+        return self.asking.rendered(wanted, prompt, repeatable=body.repeatable)
 
 
 class OpenAI(Api):
-    """The handlers. A `prompt` without `suffix` is a rendered FIM prompt, or the text before the cursor."""
+    """The handlers. A `prompt` without `suffix` is a rendered prompt, or the text before the cursor."""
 
     @property
     def routes(self) -> list[Route]:

@@ -19,12 +19,25 @@ from inference.core.scheduler import Scheduler
 from inference.engine.request import Request
 from inference.engine.sessions import session_of_user
 from inference.text.fim import read_rendered, unknown_marker
+from inference.text.rendered_next_edits import read_next_edit
 from protocol.errors import MidfillError
-from protocol.messages import ANONYMOUS, MAX_SNIPPETS, Completion, CompletionRequest, Prompt, Snippet, StopRule, Usage
+from protocol.messages import (
+    ANONYMOUS,
+    MAX_COPIED_CHARS,
+    MAX_SNIPPETS,
+    MAX_STOP_TEXTS,
+    Completion,
+    CompletionRequest,
+    Prompt,
+    Snippet,
+    StopRule,
+    Usage,
+)
 
 logger = logging.getLogger(__name__)
 
 NO_STOP = StopRule(indent=0)  # no line can dedent below 0
+NO_PROMPT = Prompt("", "")
 SESSION_HEADER = "X-Session-ID"
 _MOST_MARKERS = 16  # in the log
 _MOST_UNREAD = 64  # texts that wait for a reader, each with all of the text before
@@ -71,18 +84,25 @@ class Asking:
         files = tuple(Snippet(file.path, inward(file.text)) for file in files)
         return self._anchors.prompt(session, before, after, files, ahead=ahead, steady=steady, repeatable=repeatable)
 
-    def rendered(self, session: str, text: str, *, repeatable: bool) -> Prompt:
-        """The prompt for a text that may be a rendered FIM prompt; any other is the text before the cursor.
+    def rendered(self, wanted: CompletionRequest, text: str, *, repeatable: bool) -> CompletionRequest:
+        """The request for a text that may be a rendered prompt; any other is the text before the cursor.
 
-        Raises HTTPException if it has more than MAX_SNIPPETS files.
+        The prompt of a next-edit model is computed as it is; a FIM prompt is laid anew. Raises HTTPException if it has
+        more than MAX_SNIPPETS files.
         """
+        if (next_edit := read_next_edit(text)) is not None:
+            prompt = Prompt("", "", marked=next_edit.parts)
+            stop_texts = tuple(dict.fromkeys((*next_edit.stop_texts, *wanted.stop_texts)))[:MAX_STOP_TEXTS]
+            copies = next_edit.copies[:MAX_COPIED_CHARS]
+            return replace(wanted, prompt=prompt, stop_texts=stop_texts, copies=copies)
         parts = read_rendered(inward(text))
         if parts is None:
             self._warn_of_another_model(text)
-            return self.around(session, text, "", repeatable=repeatable)
+            return replace(wanted, prompt=self.around(wanted.session, text, "", repeatable=repeatable))
         if len(parts.files) > MAX_SNIPPETS:
             raise HTTPException(422, f"the prompt has more than {MAX_SNIPPETS} files")
-        return self.around(session, parts.before, parts.after, parts.files, repeatable=repeatable)
+        prompt = self.around(wanted.session, parts.before, parts.after, parts.files, repeatable=repeatable)
+        return replace(wanted, prompt=prompt)
 
     def _warn_of_another_model(self, text: str) -> None:
         """Log once that a client's prompt was written for a model that midfill does not know."""

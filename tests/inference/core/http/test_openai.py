@@ -224,3 +224,10 @@ def test_session_is_named_by_header_or_user(client: TestClient, asked: list[Comp
     post(client, PATH, BODY)
     assert [request.session for request in asked] == ["http/a.py", "http/me", "http/b.py", "http/a.py", "anonymous"]
     assert "X-Session-ID has 201 characters" in refusal(client, PATH, BODY, **{"X-Session-ID": "x" * 201})
+
+
+def test_a_next_edit_prompt_of_another_model_is_refused(client: TestClient) -> None:
+    prompt = "<[fim-suffix]>\n<[fim-prefix]><filename>a.py\n<|marker_1|>x\n<|marker_2|>\n<[fim-middle]>"
+    response = client.post(PATH, json={"prompt": prompt})
+    assert response.status_code == 400
+    assert "has no token '<[fim-suffix]>'" in response.json()["error"]["message"]
