@@ -39,6 +39,14 @@ From the client:
 - `midfill.linkDashboard []`, a command: the address of the core's dashboard, which opens that page once, within two
   minutes.
 
+- `textDocument/copilotInlineEdit {textDocument: {uri, version}, position, context: {triggerKind}}`, a request, as in
+  the Copilot language server: `{edits: [{text, range, textDocument: {uri, version}, command}]}` with one next edit,
+  whose `text` replaces its `range`, or with none. `triggerKind` 1 is a request of the user, which passes the gate.
+- `textDocument/didShowInlineEdit {item: {command}}`: a next edit is shown. After a client's first such message, only
+  edits that it reports count as shown.
+- `midfill.nextEditAccepted [number]`, a command: every next edit carries it for the client to run when it is accepted.
+- `midfill.nextEditRefused [number]`, a command: the user does not want this next edit, nor one that does the same.
+
 A command that cannot be carried out fails with RequestFailed (-32803) and a message for the user.
 
 - `midfill/didSwitch {textDocument, off, rivals}`: what switches suggestions off in the client itself: "workspace",
@@ -105,6 +113,11 @@ DOWNLOAD_COMMAND = "midfill.downloadModel"
 LINK_DASHBOARD_COMMAND = "midfill.linkDashboard"
 ACCEPTED_COMMAND = "midfill.accepted"
 
+INLINE_EDIT = "textDocument/copilotInlineEdit"
+DID_SHOW_EDIT = "textDocument/didShowInlineEdit"
+EDIT_ACCEPTED_COMMAND = "midfill.nextEditAccepted"
+EDIT_REFUSED_COMMAND = "midfill.nextEditRefused"
+
 # LSP's own class of parameters that hold only a `textDocument`.
 DocumentParams = types.DidCloseTextDocumentParams
 
@@ -141,6 +154,30 @@ class SwitchParams:
     rivals: list[str] | None = None
 
 
+@attrs.define
+class DocumentVersion:
+    """A document as a client names it; some name no version."""
+
+    uri: str
+    version: int | None = None
+
+
+@attrs.define
+class InlineEditParams:
+    """The parameters of `textDocument/copilotInlineEdit`."""
+
+    textDocument: DocumentVersion  # noqa: N815
+    position: types.Position
+    context: dict[str, Any] | None = None
+
+
+@attrs.define
+class ShownEditParams:
+    """The parameters of `textDocument/didShowInlineEdit`; clients send back parts of the edit."""
+
+    item: dict[str, Any]
+
+
 def _message(name: str, params: type[Any], **more: Any) -> type[Any]:
     """A message class like those that pygls has for the methods of LSP."""
     fields = {"params": params, "method": str, "jsonrpc": str, **more}
@@ -153,6 +190,8 @@ MESSAGE_TYPES: dict[str, type[Any]] = {
     DID_SHOW: _message("DidShowCompletion", ShownParams),
     DID_SWITCH: _message("DidSwitch", SwitchParams),
     REASON_REQUEST: _message("LastReason", DocumentParams, id=int | str),
+    INLINE_EDIT: _message("InlineEdit", InlineEditParams, id=int | str),
+    DID_SHOW_EDIT: _message("DidShowInlineEdit", ShownEditParams),
     DID_ACCEPT_PARTLY: _message("DidPartiallyAcceptCompletion", PartlyAcceptedParams),
     DOCUMENT_HASH: _message("DocumentHash", DocumentParams, id=int | str),
     LAST_EXCHANGE: _message("LastExchange", DocumentParams, id=int | str),

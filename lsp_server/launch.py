@@ -15,7 +15,7 @@ from pygls.exceptions import JsonRpcException, JsonRpcInvalidParams, JsonRpcInva
 from pygls.io_ import StdinAsyncReader, StdoutWriter
 
 from lsp_server.editor_protocol import shorten, why_unreadable
-from lsp_server.features import commands, lifecycle, suggestions, text_documents
+from lsp_server.features import commands, lifecycle, next_edits, suggestions, text_documents
 from lsp_server.server import MidfillServer
 from protocol import garbage
 from protocol.errors import BadInput
@@ -103,7 +103,7 @@ _SETTLED_SECONDS = 1.0
 def make_server(settings: Settings) -> MidfillServer:
     """A language server for one client, with all of its handlers."""
     server = MidfillServer(settings)
-    for handlers in (lifecycle, text_documents, suggestions, commands):
+    for handlers in (lifecycle, text_documents, suggestions, next_edits, commands):
         handlers.register(server)
     text_documents.register_notebooks(server)
     commands.register_reasons(server)

@@ -8,7 +8,7 @@ import logging
 import secrets
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from importlib import metadata
 from typing import TYPE_CHECKING, Any
@@ -23,14 +23,16 @@ from lsp_server.context.index.keeper import IndexKeeper
 from lsp_server.context.proposals import INDEXED
 from lsp_server.core_client.link import CoreLink, LinkStatus, same_core, target_of
 from lsp_server.custom_messages import DID_CHANGE_STATUS, REASON, REFRESH, RESYNC, STATUS, USAGE
+from lsp_server.documents.documents import Replacement
 from lsp_server.documents.positions import ClientPosition
 from lsp_server.editor_protocol import EditorProtocol, log_error, make_converter
 from lsp_server.suggesting.editing_session import EditingSession
+from lsp_server.suggesting.next_edits import NextEdits, Outcome, chosen_model
 from lsp_server.suggesting.open_documents import OpenDocument, enabled_sources
 from lsp_server.suggesting.reasons import Reason, of_core
 from lsp_server.suggesting.requests import LONGEST_PREFILL_MS, PromptCost
 from lsp_server.usage.acceptance import Acceptances
-from lsp_server.usage.statistics import HEATS, Recorder, statistics_file
+from lsp_server.usage.statistics import HEATS, NEXT_EDITS, Recorder, statistics_file
 from protocol.errors import BadInput
 from protocol.messages import Usage
 from protocol.settings import Settings
@@ -220,6 +222,7 @@ class Notices:
 
 # The wait after a change of the core's settings: the user may still be typing a model's name.
 SETTLE_S = 2.0
+_NEXT_EDIT_SETTINGS = ("next_edit_model", "next_edit_engine")
 
 _ALL_NOTEBOOKS = types.NotebookDocumentSyncOptions([types.NotebookDocumentFilterWithNotebook("*")])
 
@@ -250,6 +253,15 @@ class MidfillServer(LanguageServer):
             self.notices.refresh,
             LONGEST_PREFILL_MS,
         )
+        self.next_edit_link = CoreLink(self._next_edit_core_changed)
+        self.next_edits = NextEdits(
+            self.next_edit_link,
+            f"{secrets.token_hex(4)}-next",
+            self.session.explainer,
+            self.session.documents.shown_path,
+            self._count_next_edit,
+            lambda fault: self.notices.warning(f"no next edits: {fault}"),
+        )
         self.index = IndexKeeper()
         self.recorder = Recorder(statistics_file(), self._model)
         self._unsent: list[Callable[[], None]] = []  # reports of costs, kept until their answers have left
@@ -264,6 +276,20 @@ class MidfillServer(LanguageServer):
         self._connected_by = self.session.settings
         self.keep_index()
         await self.link.connect_to(target_of(self._connected_by, self._began))
+        await self._connect_next_edits(self._connected_by)
+
+    async def _connect_next_edits(self, settings: Settings) -> None:
+        """Find or start the core of the model of next edits, if the settings name one."""
+        try:
+            chosen = chosen_model(settings)
+        except BadInput as error:
+            self.notices.error(f"nextEditModel: {error}")
+            chosen = None
+        self.next_edits.use(chosen[0] if chosen else None)
+        if chosen is None:
+            await self.next_edit_link.stop()
+        else:
+            await self.next_edit_link.connect_to(target_of(chosen[1], self._began))
 
     def keep_index(self) -> None:
         """Keep the index of the present folders, as the present settings want it; nothing before `initialized`."""
@@ -280,6 +306,7 @@ class MidfillServer(LanguageServer):
         if self._connecting is not None:
             await asyncio.wait([self._connecting])
         await self.link.stop()
+        await self.next_edit_link.stop()
 
     def save_statistics(self) -> None:
         """Count what is left of accepted text, and write all counts."""
@@ -305,8 +332,14 @@ class MidfillServer(LanguageServer):
 
     def _settle(self) -> None:
         """Connect to another core if the settings now need one."""
-        if self._connected_by is not None and not same_core(self._connected_by, self.session.settings):
+        before, now = self._connected_by, self.session.settings
+        if before is None:
+            return
+        if not same_core(before, now):
             self._connecting = asyncio.create_task(self.connect())
+        elif any(getattr(before, name) != getattr(now, name) for name in _NEXT_EDIT_SETTINGS):
+            self._connected_by = now
+            self._connecting = asyncio.create_task(self._connect_next_edits(now))
 
     def lose_step(self, uri: str, reason: str) -> None:
         """Request the whole text from the client, once, after a change of the document was lost."""
@@ -336,8 +369,24 @@ class MidfillServer(LanguageServer):
         self.session.configure(settings)
         self.keep_index()
         self.recorder.enabled = settings.statistics
-        self.session.documents.on_change = self.acceptances.changed if settings.statistics else lambda *_: None
+        self.session.documents.on_change = self._changed
         logging.getLogger("lsp_server").setLevel(settings.log_level.upper())
+
+    def _changed(self, opened: OpenDocument, replacements: Sequence[Replacement]) -> None:
+        if self.session.settings.statistics:
+            self.acceptances.changed(opened, replacements)
+        self.next_edits.changed(opened, replacements)
+
+    def _next_edit_core_changed(self, status: LinkStatus) -> None:
+        if status.state == "failed":
+            detail = status.error or (status.core.detail if status.core else "the core failed")
+            self.notices.warning(f"no next edits: {detail}")
+
+    def _count_next_edit(self, opened: OpenDocument, outcome: Outcome) -> None:
+        core = self.next_edit_link.status.core
+        model = core.model if core is not None else self.session.settings.next_edit_model
+        group = self.recorder.group(opened.document.language_id)._replace(model=model)
+        self.recorder.count(group, NEXT_EDITS[outcome])
 
     def _core_changed(self, status: LinkStatus) -> None:
         self.notices.core_status(status)

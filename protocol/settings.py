@@ -229,6 +229,20 @@ class Settings(CoreSettings):
             "edited within five minutes, not on battery; `always` = wherever the cursor goes"
         ),
     ] = "editing"
+    next_edit_model: Annotated[
+        str,
+        Advanced(
+            "Model of next edits, named as `model`, in a core of its own: Zeta 2, Zeta 2.1 or Sweep; `FORMAT:MODEL` "
+            "(`zeta-2`, `zeta-2.1`, `sweep-a`, `sweep-b`) if the name does not tell the format; empty = no next edits"
+        ),
+    ] = ""
+    next_edit_engine: Annotated[
+        str,
+        Advanced(
+            "What runs the model of next edits: as `engine`, or the address `wss://HOST:PORT` of a core that runs it, "
+            "whose token is `coreToken`"
+        ),
+    ] = LOCAL_ENGINE
     statistics: Annotated[
         bool, About("Count suggestions and typed characters on this machine, for `midfill stats`; stores no text")
     ] = True

@@ -52,6 +52,7 @@ def did_close(ls: MidfillServer, params: types.DidCloseTextDocumentParams) -> No
     """Release the document; the core keeps its KV by the ordinary rules, so that it is hot when opened again."""
     ls.acceptances.closed(params.text_document.uri)
     ls.session.close(params.text_document.uri)
+    ls.next_edits.closed(params.text_document.uri)
 
 
 def did_move_cursor(ls: MidfillServer, params: types.TextDocumentPositionParams) -> None:

@@ -233,6 +233,7 @@ class OpenDocuments:
         self.settings = settings
         self.on_change: Callable[[OpenDocument, Sequence[Replacement]], None] = lambda *_: None
         self._surroundings = Surroundings.of_folders(())
+        self._folders: tuple[str, ...] = ()  # URIs
         self._surroundings.verdicts.use(ignored_are_off=settings.ignored_files == "off")
         self._open: dict[str, OpenDocument] = {}
         self._notebooks: dict[str, _Notebook] = {}
@@ -260,6 +261,10 @@ class OpenDocuments:
         """The workspace folders on this machine's disks."""
         return self._surroundings.folders
 
+    def shown_path(self, uri: str) -> str:
+        """How prompts name a document."""
+        return shown_path(uri, self._folders)
+
     def configure(self, settings: Settings) -> None:
         """Use these settings from now on; suggestions made under other settings are dropped."""
         before, self.settings = self.settings, settings
@@ -274,6 +279,7 @@ class OpenDocuments:
     def use_folders(self, folders: Sequence[str]) -> None:
         """Use the rules of these workspace folders; the viewed places are forgotten."""
         before, self._surroundings = self._surroundings, Surroundings.of_folders(folders)
+        self._folders = tuple(folders)
         self._surroundings.verdicts.inherit(before.verdicts)
         for opened in self._open.values():
             opened.surroundings = self._surroundings

@@ -52,6 +52,9 @@ class Statistics:
     hot: int = 0  # requests, by the heat of their prompts
     warm: int = 0
     cold: int = 0
+    next_edits_shown: int = 0
+    next_edits_accepted: int = 0
+    next_edits_refused: int = 0  # by a command, or by an edit that contradicts them
     answers: tuple[int, ...] = (0,) * (len(LATENCY_CLASSES_MS) + 1)  # by their time, in LATENCY_CLASSES_MS
 
     @classmethod
@@ -131,6 +134,11 @@ _NAMES = tuple(field.name for field in fields(Statistics) if field.name != "answ
 COUNTS = (*_NAMES, *_ANSWERS)
 _NO_ANSWERS = Statistics().answers
 _ONE_ANSWER = tuple(Statistics(answers=tuple(int(index == place) for index in _CLASSES)) for place in _CLASSES)
+NEXT_EDITS = {
+    "shown": Statistics(next_edits_shown=1),
+    "accepted": Statistics(next_edits_accepted=1),
+    "refused": Statistics(next_edits_refused=1),
+}  # of one offer
 HEATS = {"hot": Statistics(hot=1), "warm": Statistics(warm=1), "cold": Statistics(cold=1)}  # of one request
 
 

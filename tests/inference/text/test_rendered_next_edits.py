@@ -1,25 +1,12 @@
 from __future__ import annotations
 
-import base64
-import json
-from collections.abc import Iterator
-
 import pytest
 
 from inference.text.rendered_next_edits import read_next_edit
 from lsp_server.documents.documents import Position
 from lsp_server.next_edit.families import FORMATS
 from lsp_server.next_edit.formats import NextEditFormat
-from tests.inference.tiny import ROOT
-
-RECORDED = ROOT / "tests" / "lab" / "evaluation" / "data" / "scenarios"
-
-
-def recorded_bodies(model: str) -> Iterator[dict[str, str]]:
-    """The bodies of the requests that were recorded of the model."""
-    for file in sorted(RECORDED.glob(f"*/{model}.ndjson")):
-        rows = map(json.loads, file.read_text(encoding="utf-8").splitlines())
-        yield from (json.loads(base64.b64decode(row["body_b64"])) for row in rows if row["kind"] == "request")
+from tests.recorded_next_edits import recorded_bodies
 
 
 @pytest.mark.parametrize(("model", "markers"), [("zeta-2", 3), ("sweep-next-edit-1.5B", 0)])

@@ -11,8 +11,8 @@ from inference.loading.options import EngineOptions
 from protocol.messages import CompletionRequest
 from tests.inference.core.http.calls import post
 from tests.inference.serving import BEARER, client_of
-from tests.inference.text.test_rendered_next_edits import recorded_bodies
 from tests.inference.tiny import MARKERS, write_checkpoint
+from tests.recorded_next_edits import recorded_bodies
 
 NEXT_EDIT_MARKERS = ("<[fim-suffix]>", "<[fim-prefix]>", "<[fim-middle]>", "<|file_sep|>")
 

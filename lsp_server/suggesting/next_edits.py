@@ -1,0 +1,372 @@
+"""Next edits for one client: follows its edits, asks the model, and keeps an offer while the user types it."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Literal
+
+from lsp_server.documents.documents import Document, Edit, Position, Replacement, end_of, trimmed
+from lsp_server.next_edit.families import FORMATS, format_named, format_of_model
+from lsp_server.next_edit.formats import BadAnswer, NextEditFormat, edit_of
+from lsp_server.next_edit.gate import (
+    Hunk,
+    Moment,
+    Proposal,
+    Trigger,
+    is_bulk,
+    proposal_of,
+    reason_not_to_ask,
+    reason_not_to_show,
+    refuse,
+)
+from lsp_server.next_edit.history import History
+from lsp_server.next_edit.layout import next_anchor
+from lsp_server.next_edit.offers import rebased
+from lsp_server.next_edit.regions import RegionAnchor
+from lsp_server.suggesting.editing_session import Explainer
+from lsp_server.suggesting.latest import Latest
+from lsp_server.suggesting.open_documents import OpenDocument
+from lsp_server.suggesting.requests import Core
+from protocol.errors import BadInput, Cancelled, CoreUnavailable, MidfillError
+from protocol.messages import CompletionRequest, Prompt, StopRule
+from protocol.settings import Settings
+
+logger = logging.getLogger(__name__)
+
+CONTEXT_TOKENS = 16_384
+"""The longest prompts of these formats, with the answer, need this much; a core gives its model's own limit if less."""
+
+_UNTIL_THE_END = StopRule(indent=0)  # no line is indented by less
+_MOST_REMEMBERED = 16  # edits, to know an undo again
+
+Outcome = Literal["shown", "accepted", "refused"]
+
+
+def chosen_model(settings: Settings) -> tuple[NextEditFormat, Settings] | None:
+    """The format of the model that the settings name, and the settings of the core that runs it; None without a name.
+
+    BadInput for a model whose format is not known.
+    """
+    if not settings.next_edit_model:
+        return None
+    name, _, model = settings.next_edit_model.partition(":")
+    layout = format_named(name) if model and name in FORMATS else format_of_model(settings.next_edit_model)
+    model = model if model and name in FORMATS else settings.next_edit_model
+    engine = settings.next_edit_engine
+    if engine.startswith(("ws://", "wss://")):
+        return layout, replace(settings, core=engine, model=model)
+    if (settings.core, settings.model, settings.engine) == ("", model, engine):
+        return layout, settings  # the same core runs both
+    context = max(settings.context_tokens, CONTEXT_TOKENS)
+    return layout, replace(settings, core="", model=model, engine=engine, context_tokens=context)
+
+
+@dataclass(frozen=True, slots=True)
+class NextEdit:
+    """An edit that is offered to the user; `replacement` is what is left of it."""
+
+    number: int
+    replacement: Replacement
+    proposal: Proposal
+
+
+@dataclass(slots=True)
+class _Edited:
+    """A document in which next edits are offered."""
+
+    opened: OpenDocument
+    anchor: RegionAnchor | None = None
+    offer: NextEdit | None = None
+    was_shown: bool = False  # the offer
+    refused: tuple[Hunk, ...] = ()
+    latest: Latest[NextEdit] = field(default_factory=Latest)
+    nothing_at: tuple[int, Position] | None = None  # edits and cursor of an answer without an offer
+    asked_at: int = 0  # `edits` then
+    reason: str = ""  # why the last request got no offer
+
+
+class NextEdits:
+    """Offers edits in the client's documents, while `use` has named a format.
+
+    `path_of` names a document in prompts. `on_outcome` gets what becomes of offers, and `on_fault` why there will be
+    none, in words for the user.
+    """
+
+    def __init__(
+        self,
+        core: Core,
+        client: str,
+        explainer: Explainer,
+        path_of: Callable[[str], str],
+        on_outcome: Callable[[OpenDocument, Outcome], None],
+        on_fault: Callable[[str], None],
+    ) -> None:
+        self._core, self._client, self._explainer, self._path_of = core, client, explainer, path_of
+        self._on_outcome, self._on_fault = on_outcome, on_fault
+        self._layout: NextEditFormat | None = None
+        self._history = History()
+        self._recorded: set[str] = set()  # URIs of the documents whose edits the history has
+        self._documents: dict[str, _Edited] = {}
+        self._sessions: set[str] = set()
+        self._numbers = itertools.count(1)
+        self._client_tells = False  # which offers it shows
+        self._rejections, self._rejected_at = 0, float("-inf")
+        self._accepted = False  # since the last request
+        self._undone = self._bulk = False  # the last edit
+        self._remembered: deque[tuple[str, Position, str, str]] = deque(maxlen=_MOST_REMEMBERED)
+
+    @property
+    def enabled(self) -> bool:
+        return self._layout is not None
+
+    def use(self, layout: NextEditFormat | None) -> None:
+        """Offer edits of a model of this format from now on, or none."""
+        if layout != self._layout:
+            self._layout = layout
+            self._drop()
+
+    def changed(self, opened: OpenDocument, replacements: Sequence[Replacement]) -> None:
+        """Follow a change of a document, which has been applied."""
+        if self._layout is None:
+            return
+        edited, steps = self._of(opened), [trimmed(replacement) for replacement in replacements]
+        steps = [step for step in steps if step.replaced or step.edit.text]
+        edited.latest.supersede()
+        document = _before(opened.document, steps)
+        if document is None or not steps:
+            edited.anchor = edited.offer = None
+            return
+        self._note(opened.document.uri, steps)
+        path, is_private = self._path_of(opened.document.uri), self._is_private(opened)
+        for step in steps:
+            before = list(document.lines)
+            change = document.apply(step.edit)
+            accepted = self._follow(edited, step, document)
+            if not is_private:
+                now = time.monotonic()
+                self._history = self._history.edited(path, before, document.lines, change, now, accepted=accepted)
+                self._recorded.add(opened.document.uri)
+            if edited.anchor is not None:  # one that an edit has torn holds its document's first state all the same
+                edited.anchor = edited.anchor.followed(change) or edited.anchor
+
+    def closed(self, uri: str) -> None:
+        """Forget a document, and release its prompts in the core."""
+        if (edited := self._documents.pop(uri, None)) is not None:
+            edited.latest.supersede()
+            self._core.release(self._session(uri))
+
+    async def offer(self, opened: OpenDocument, cursor: Position, *, invoked: bool = False) -> NextEdit | None:
+        """The edit to offer for a cursor; None with a reason in `reason_of`."""
+        edited = self._of(opened)
+        trigger = "command" if invoked else self._trigger(edited)
+        if edited.offer is not None and not invoked:
+            return edited.offer
+        if edited.nothing_at == (opened.edits, cursor) and not invoked:
+            return None
+        edited.reason = self._why_not(opened, trigger) or ""
+        if edited.reason:
+            return None
+        self._accepted, edited.asked_at, edited.offer = False, opened.edits, None
+        work = partial(self._ask, edited, cursor, trigger)
+        offer = await edited.latest.run(work)
+        if opened.edits != edited.asked_at or edited.latest.busy:  # superseded
+            return None
+        if offer is None:
+            edited.nothing_at = opened.edits, cursor
+            logger.debug("no next edit in %s: %s", opened.document.uri, edited.reason)
+        edited.offer, edited.was_shown = offer, False
+        if offer is not None and not self._client_tells:
+            self._show(edited)
+        return offer
+
+    def reason_of(self, opened: OpenDocument) -> str:
+        """Why the document's last request got no offer; empty if it did."""
+        return self._of(opened).reason
+
+    def shown(self, number: int) -> None:
+        """The client shows this offer; from the first such call on, it tells of all that it shows."""
+        self._client_tells = True
+        if (edited := self._offering(number)) is not None:
+            self._show(edited)
+
+    def accepted(self, number: int) -> None:
+        """The user has accepted this offer; where an edit has shown that already, nothing happens."""
+        if (edited := self._offering(number)) is not None:
+            self._accept(edited)
+
+    def refused(self, number: int) -> None:
+        """The user does not want this offer: nothing like it is offered again, and nothing for a while."""
+        if (edited := self._offering(number)) is not None:
+            self._refuse(edited)
+
+    def _of(self, opened: OpenDocument) -> _Edited:
+        uri = opened.document.uri
+        if uri not in self._documents or self._documents[uri].opened is not opened:
+            self._documents[uri] = _Edited(opened)
+        return self._documents[uri]
+
+    def _offering(self, number: int) -> _Edited | None:
+        each = self._documents.values()
+        return next((edited for edited in each if edited.offer is not None and edited.offer.number == number), None)
+
+    def _session(self, uri: str) -> str:
+        return f"{self._client}/{uri}"
+
+    def _is_private(self, opened: OpenDocument) -> bool:
+        """Whether the last check kept the document out of others' prompts; one that was not checked yet is checked
+        before the history is used.
+        """
+        verdicts, uri = opened.surroundings.verdicts, opened.document.uri
+        own = verdicts.own(uri)
+        return verdicts.is_excluded(uri) and (own is None or own.cause != "unchecked")
+
+    def _note(self, uri: str, steps: Sequence[Replacement]) -> None:
+        """Remember what kind of edit this is."""
+        inserted = "".join(step.edit.text for step in steps)
+        self._bulk = is_bulk(len(inserted), inserted.count("\n"))
+        (edit, replaced) = steps[-1]
+        inverse = (uri, edit.start, replaced, edit.text)
+        self._undone = len(edit.text) + len(replaced) > 1 and inverse in self._remembered
+        self._remembered.append((uri, edit.start, edit.text, replaced))
+
+    def _trigger(self, edited: _Edited) -> Trigger:
+        if self._accepted:
+            return "acceptance"
+        return "pause" if edited.opened.edits != edited.asked_at else "jump"
+
+    def _why_not(self, opened: OpenDocument, trigger: Trigger) -> str | None:
+        reason = self._explainer.switched_off(opened)
+        if reason is None and trigger != "command":
+            reason = self._explainer.waits_for_user(opened)
+        if reason is not None:
+            return reason.text
+        now = time.monotonic()
+        moment = Moment(
+            trigger=trigger,
+            changed=opened.document.uri in self._recorded,
+            since_edit_s=now - opened.edited_at,
+            undone=self._undone,
+            bulk=self._bulk,
+            rejections=self._rejections,
+            since_rejection_s=now - self._rejected_at,
+        )
+        return reason_not_to_ask(moment)
+
+    async def _ask(self, edited: _Edited, cursor: Position, trigger: Trigger) -> NextEdit | None:
+        layout, opened = self._layout, edited.opened
+        assert layout is not None, "no format is used"
+        document, path = opened.document, self._path_of(opened.document.uri)
+        if not await self._is_allowed(opened):
+            edited.reason = "the file is excluded"
+            return None
+        try:
+            at_rest = trigger == "acceptance" or self._history.closes(time.monotonic(), path, cursor.line)
+            edited.anchor = next_anchor(
+                layout, path, document.lines, cursor.line, self._history, (), edited.anchor, at_rest=at_rest
+            )
+            prompt = layout.lay(edited.anchor, document.lines, cursor)
+        except BadInput as error:
+            edited.reason = str(error)
+            return None
+        request = CompletionRequest(
+            self._session(document.uri),
+            Prompt("", "", marked=prompt.parts),
+            layout.max_tokens,
+            _UNTIL_THE_END,
+            stop_texts=layout.stop_texts,
+            copies=prompt.draft,
+        )
+        self._sessions.add(request.session)
+        try:
+            completion = await self._core.complete(request)
+            answer = layout.read(prompt, completion.text, completion.finish_reason)
+        except (MidfillError, BadAnswer) as error:
+            edited.reason = str(error)
+            if not isinstance(error, CoreUnavailable | Cancelled | BadAnswer):
+                self._on_fault(str(error))
+            return None
+        replacement = edit_of(document.lines, prompt, answer)
+        proposal = proposal_of(document.lines, prompt, answer, cursor, self._history.events, edited.refused)
+        edited.reason = reason_not_to_show(proposal) or ""
+        if edited.reason or replacement is None:
+            return None
+        return NextEdit(next(self._numbers), replacement, proposal)
+
+    async def _is_allowed(self, opened: OpenDocument) -> bool:
+        """Whether the document may enter its prompt; what others' edits told of one that is excluded now is dropped."""
+        verdicts, uri = opened.surroundings.verdicts, opened.document.uri
+        await verdicts.look({uri, *self._recorded})
+        if any(verdicts.is_excluded(recorded) for recorded in self._recorded):
+            self._drop()
+            return False
+        return verdicts.own(uri) is None
+
+    def _drop(self) -> None:
+        """Forget what prompts held, here and in the core."""
+        self._history, self._recorded = History(), set()
+        for edited in self._documents.values():
+            edited.anchor = edited.offer = edited.nothing_at = None
+        for session in self._sessions:
+            self._core.forget(session)
+        self._sessions = set()
+
+    def _follow(self, edited: _Edited, step: Replacement, document: Document) -> bool:
+        """Follow an edit by the offer; whether the edit accepts it."""
+        offer = edited.offer
+        if offer is None:
+            return False
+        left = rebased(offer.replacement, step)
+        if left is not None:
+            edited.offer = replace(offer, replacement=left)
+            return False
+        if not _is_done(offer.replacement.edit, step, document):
+            self._refuse(edited)
+            return False
+        if len(step.edit.text) + len(step.replaced) == 1:
+            edited.offer = None  # typed by hand
+            return False
+        self._accept(edited)
+        return True
+
+    def _show(self, edited: _Edited) -> None:
+        if not edited.was_shown:
+            edited.was_shown = True
+            self._on_outcome(edited.opened, "shown")
+
+    def _accept(self, edited: _Edited) -> None:
+        self._show(edited)
+        self._on_outcome(edited.opened, "accepted")
+        edited.offer, self._accepted, self._rejections = None, True, 0
+
+    def _refuse(self, edited: _Edited) -> None:
+        assert edited.offer is not None, "nothing is offered"
+        if edited.was_shown:
+            edited.refused = refuse(edited.refused, edited.offer.proposal)
+            self._rejections, self._rejected_at = self._rejections + 1, time.monotonic()
+            self._on_outcome(edited.opened, "refused")
+        edited.offer = None
+
+
+def _before(document: Document, steps: Sequence[Replacement]) -> Document | None:
+    """A copy of the document as it was before these edits; None if that cannot be told."""
+    copy = replace(document, lines=list(document.lines))
+    try:
+        for edit, replaced in reversed(steps):
+            copy.apply(Edit(edit.start, end_of(edit.start, edit.text), replaced))
+    except BadInput:  # an edit has joined or split a line end of two characters
+        return None
+    return copy
+
+
+def _is_done(offered: Edit, step: Replacement, document: Document) -> bool:
+    """Whether this edit within the offered one has left the document as that would."""
+    if step.edit.start < offered.start or step.edit.end > offered.end:
+        return False
+    end = end_of(offered.start, offered.text)
+    return end <= document.end and document.slice(offered.start, end) == offered.text
