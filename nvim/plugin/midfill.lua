@@ -30,6 +30,12 @@ for name, call in pairs({
   vim.keymap.set('i', ('<Plug>(midfill-%s)'):format(name), ("<Cmd>lua require('midfill').%s<CR>"):format(call))
 end
 
+vim.keymap.set('n', '<Plug>(midfill-edit)', "<Cmd>lua require('midfill.next_edit').go()<CR>")
+vim.keymap.set('n', '<Plug>(midfill-refuse-edit)', "<Cmd>lua require('midfill.next_edit').refuse()<CR>")
+vim.keymap.set('n', '<Plug>(midfill-ask-edit)', "<Cmd>lua require('midfill.next_edit').ask()<CR>")
+
 local hint = vim.fn.hlexists('ComplHint') == 1 and 'ComplHint' or 'NonText'
 vim.api.nvim_set_hl(0, 'MidfillGhost', { link = hint, default = true })
 vim.api.nvim_set_hl(0, 'MidfillHint', { link = 'Comment', default = true })
+vim.api.nvim_set_hl(0, 'MidfillEditOld', { link = 'DiffDelete', default = true })
+vim.api.nvim_set_hl(0, 'MidfillEditNew', { link = 'DiffAdd', default = true })

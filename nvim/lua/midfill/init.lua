@@ -3,6 +3,7 @@ local client = require('midfill.client')
 local config = require('midfill.config')
 local hints = require('midfill.hints')
 local keys = require('midfill.keys')
+local next_edit = require('midfill.next_edit')
 local offers = require('midfill.offers')
 local report = require('midfill.report')
 local state = require('midfill.state')
@@ -20,6 +21,7 @@ local function follow_clients()
       local attached = vim.lsp.get_client_by_id(event.data.client_id)
       if attached and attached.name == client.NAME then
         surface.attach(event.buf)
+        next_edit.attach(event.buf)
         keys.attach(event.buf)
         switch.announce(event.buf)
       end
@@ -31,6 +33,7 @@ local function follow_clients()
       local detached = vim.lsp.get_client_by_id(event.data.client_id)
       if detached and detached.name == client.NAME then
         surface.detach(event.buf)
+        next_edit.detach(event.buf)
         state.set_usage(event.buf, nil)
         state.set_reason(detached.id, event.buf, nil)
       end
@@ -47,6 +50,11 @@ local function usable()
   for _, name in ipairs({ 'accept', 'accept_word', 'accept_line', 'dismiss' }) do
     all[name] = accept
   end
+  for _, name in ipairs({ 'accept', 'dismiss' }) do
+    all[name] = function()
+      return accept() or next_edit.visible(vim.api.nvim_get_current_buf())
+    end
+  end
   function all.next()
     return client.of(vim.api.nvim_get_current_buf()) ~= nil
   end
@@ -60,6 +68,7 @@ function M.setup(options)
   client.refresh, client.hide = surface.refresh, surface.clear
   follow_clients()
   keys.setup(config.options.keys, usable())
+  next_edit.map(config.options.keys.edit)
   client.each_buffer(keys.attach)
   hints.setup()
   require('midfill.moves').setup()
@@ -87,12 +96,12 @@ local function accept(piece_of)
   return true
 end
 
---- Accept the suggestion; false if none is shown.
+--- Accept the suggestion, or jump to the next edit that is shown or apply it; false if neither is shown.
 ---@return boolean
 function M.accept()
   return accept(function(text)
     return text
-  end)
+  end) or next_edit.go()
 end
 
 --- Accept the suggestion's next word; false if none is shown.
@@ -118,11 +127,11 @@ function M.next()
   return true
 end
 
---- Hide the suggestion until the text or the cursor changes; false if none is shown.
+--- Hide the suggestion until the text or the cursor changes, or refuse the next edit; false if neither is shown.
 ---@return boolean
 function M.dismiss()
   if not M.visible() then
-    return false
+    return next_edit.refuse()
   end
   surface.dismiss(vim.api.nvim_get_current_buf())
   return true

@@ -142,7 +142,7 @@ function M.setup(wanted, usable)
   restore()
   keys, can = {}, usable
   for name, given in pairs(wanted) do
-    for _, key in ipairs(type(given) == 'table' and given or { given or nil }) do
+    for _, key in ipairs(can[name] and (type(given) == 'table' and given or { given or nil }) or {}) do
       table.insert(keys, { name = name, key = key })
       map(nil, name, key)
     end

@@ -2,6 +2,7 @@
 local client_of = require('midfill.client').of
 local compat = require('midfill.compat')
 local ghost = require('midfill.ghost')
+local next_edit = require('midfill.next_edit')
 local offers = require('midfill.offers')
 local suggestions = require('midfill.suggestion')
 local switch = require('midfill.switch')
@@ -39,6 +40,7 @@ end
 local function draw(buf)
   local rest = offers.rest(buf)
   if rest then
+    next_edit.hide(buf) -- never beside ghost text
     ghost.draw(buf, rest, offers.hint(buf))
   else
     ghost.clear(buf)

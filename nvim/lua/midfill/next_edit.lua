@@ -1,0 +1,262 @@
+--- Shows next edits at rest: asks for one, draws what goes and what comes, and jumps to it or applies it.
+local client_of = require('midfill.client').of
+local compat = require('midfill.compat')
+local offers = require('midfill.offers')
+local switch = require('midfill.switch')
+
+local M = {}
+
+local METHOD = 'textDocument/copilotInlineEdit'
+local ACCEPTED, REFUSED = 'midfill.nextEditAccepted', 'midfill.nextEditRefused'
+local REST_MS = { n = 100, i = 300 } -- while inserting, ghost text comes first
+
+---@class midfill.NextEdit
+---@field edit table the server's
+---@field client_id integer
+---@field tick integer of the buffer
+---@field first integer row, from 0
+---@field last integer
+---@field from integer byte columns
+---@field to integer
+
+local namespace = vim.api.nvim_create_namespace('midfill.next_edit')
+local timer = assert(vim.uv.new_timer())
+local shown = {} ---@type table<integer, midfill.NextEdit> by buffer
+local request = 0 -- number of the newest request
+
+---@return 'n'|'i'|nil the mode, if it is one that shows next edits
+local function resting()
+  local mode = vim.api.nvim_get_mode().mode
+  return (mode == 'n' or mode == 'i') and mode or nil
+end
+
+--- The edit that is shown in a buffer and still fits its text.
+---@param buf integer
+---@return midfill.NextEdit|nil
+local function current(buf)
+  local next_edit = shown[buf]
+  local fits = next_edit and vim.api.nvim_get_current_buf() == buf and resting()
+  return fits and next_edit.tick == vim.api.nvim_buf_get_changedtick(buf) and next_edit or nil
+end
+
+--- Whether an edit is shown in this buffer.
+---@param buf integer
+---@return boolean
+function M.visible(buf)
+  return current(buf) ~= nil
+end
+
+--- Hide the edit; the server keeps it while it holds.
+---@param buf integer
+function M.hide(buf)
+  request = request + 1
+  if shown[buf] then
+    shown[buf] = nil
+    if vim.api.nvim_buf_is_valid(buf) then
+      vim.api.nvim_buf_clear_namespace(buf, namespace, 0, -1)
+    end
+  end
+end
+
+---@param buf integer
+---@param next_edit midfill.NextEdit
+local function draw(buf, next_edit)
+  local function mark(row, col, details)
+    vim.api.nvim_buf_set_extmark(buf, namespace, row, col, details)
+  end
+  local lines = vim.api.nvim_buf_get_lines(buf, next_edit.first, next_edit.last + 1, false)
+  local new = vim.split((next_edit.edit.text:gsub('\r\n', '\n')), '\n', { plain = true })
+  if next_edit.first ~= next_edit.last or next_edit.from ~= next_edit.to then
+    mark(next_edit.first, next_edit.from, { end_row = next_edit.last, end_col = next_edit.to, hl_group = 'MidfillEditOld' })
+  end
+  if #new == 1 and next_edit.first == next_edit.last then
+    mark(next_edit.last, next_edit.to, { virt_text = { { new[1], 'MidfillEditNew' } }, virt_text_pos = 'inline' })
+  else -- whole lines, below those that they replace
+    new[1] = lines[1]:sub(1, next_edit.from) .. new[1]
+    new[#new] = new[#new] .. lines[#lines]:sub(next_edit.to + 1)
+    local tab = (' '):rep(vim.bo[buf].tabstop)
+    mark(next_edit.last, 0, {
+      virt_lines = vim.tbl_map(function(line)
+        return { { (line:gsub('\t', tab)), 'MidfillEditNew' } }
+      end, new),
+    })
+  end
+  if next_edit.first < vim.fn.line('w0') - 1 or next_edit.first > vim.fn.line('w$') - 1 then
+    local row = vim.api.nvim_win_get_cursor(0)[1] - 1
+    local text = (' next edit in line %d'):format(next_edit.first + 1)
+    mark(row, 0, { virt_text = { { text, 'MidfillEditNew' } }, virt_text_pos = 'eol' })
+  end
+end
+
+---@param buf integer
+---@param client vim.lsp.Client
+---@param edit table
+local function show(buf, client, edit)
+  local first, last = edit.range.start, edit.range['end']
+  local function column(place)
+    local line = vim.api.nvim_buf_get_lines(buf, place.line, place.line + 1, false)[1] or ''
+    return compat.byte_column(line, place.character, client.offset_encoding)
+  end
+  local count = vim.api.nvim_buf_line_count(buf)
+  local to = column(last)
+  if last.line >= count then -- behind the last line end
+    last = { line = count - 1 }
+    to = #vim.api.nvim_buf_get_lines(buf, count - 1, count, false)[1]
+  end
+  M.hide(buf)
+  shown[buf] = {
+    edit = edit,
+    client_id = client.id,
+    tick = vim.api.nvim_buf_get_changedtick(buf),
+    first = math.min(first.line, count - 1),
+    last = last.line,
+    from = column(first),
+    to = to,
+  }
+  draw(buf, shown[buf])
+  compat.call(client, 'notify', 'textDocument/didShowInlineEdit', { item = { command = edit.command } })
+end
+
+---@param client vim.lsp.Client
+---@param name string
+---@return boolean
+local function offers_command(client, name)
+  return vim.list_contains(vim.tbl_get(client, 'server_capabilities', 'executeCommandProvider', 'commands') or {}, name)
+end
+
+---@param buf integer
+---@param invoked boolean
+local function ask(buf, invoked)
+  local client = client_of(buf)
+  local wanted = client and offers_command(client, ACCEPTED) and (invoked or switch.automatic(buf))
+  if vim.api.nvim_get_current_buf() ~= buf or not wanted or not resting() or offers.rest(buf) then
+    return
+  end
+  local place = offers.place(buf)
+  request = request + 1
+  local number = request
+  local params = vim.lsp.util.make_position_params(0, client.offset_encoding)
+  params.textDocument.version = vim.lsp.util.buf_versions[buf]
+  params.context = { triggerKind = invoked and 1 or 2 }
+  compat.call(client, 'request', METHOD, params, function(err, result)
+    local here = vim.api.nvim_get_current_buf() == buf and resting()
+    if number ~= request or not here or offers.place(buf) ~= place or offers.rest(buf) then
+      return
+    end
+    local edit = not err and result and (result.edits or {})[1]
+    if edit then
+      show(buf, client, edit)
+    else
+      M.hide(buf)
+    end
+  end, buf)
+end
+
+--- Ask once the user has rested.
+---@param buf integer
+function M.ask_soon(buf)
+  local mode = resting()
+  if mode then
+    timer:start(REST_MS[mode], 0, vim.schedule_wrap(function()
+      if vim.api.nvim_buf_is_valid(buf) then
+        ask(buf, false)
+      end
+    end))
+  end
+end
+
+--- Ask now, for the user, whatever the gate says.
+function M.ask()
+  ask(vim.api.nvim_get_current_buf(), true)
+end
+
+---@param next_edit midfill.NextEdit
+---@param command string
+local function tell(next_edit, command)
+  local client = vim.lsp.get_client_by_id(next_edit.client_id)
+  if client then
+    local params = { command = command, arguments = next_edit.edit.command.arguments }
+    compat.call(client, 'request', 'workspace/executeCommand', params, function() end)
+  end
+end
+
+--- Jump to the edit, or apply it if the cursor is there; false if none is shown.
+---@return boolean
+function M.go()
+  local buf = vim.api.nvim_get_current_buf()
+  local next_edit = current(buf)
+  if not next_edit then
+    return false
+  end
+  local row = vim.api.nvim_win_get_cursor(0)[1] - 1
+  if row < next_edit.first or row > next_edit.last then
+    vim.cmd("normal! m'")
+    vim.api.nvim_win_set_cursor(0, { next_edit.first + 1, next_edit.from })
+    return true
+  end
+  M.hide(buf)
+  local client = vim.lsp.get_client_by_id(next_edit.client_id)
+  vim.bo[buf].undolevels = vim.bo[buf].undolevels -- an undo step of its own
+  local edit = { range = next_edit.edit.range, newText = next_edit.edit.text }
+  vim.lsp.util.apply_text_edits({ edit }, buf, client and client.offset_encoding or 'utf-16')
+  local new = vim.split((next_edit.edit.text:gsub('\r\n', '\n')), '\n', { plain = true })
+  local last = next_edit.first + #new
+  local col = (#new == 1 and next_edit.from or 0) + #new[#new]
+  vim.api.nvim_win_set_cursor(0, { math.min(last, vim.api.nvim_buf_line_count(buf)), col })
+  tell(next_edit, ACCEPTED)
+  M.ask_soon(buf)
+  return true
+end
+
+--- Refuse the edit: nothing like it is offered again; false if none is shown.
+---@return boolean
+function M.refuse()
+  local buf = vim.api.nvim_get_current_buf()
+  local next_edit = current(buf)
+  if next_edit then
+    M.hide(buf)
+    tell(next_edit, REFUSED)
+  end
+  return next_edit ~= nil
+end
+
+--- Start offering edits in this buffer.
+---@param buf integer
+function M.attach(buf)
+  local group = vim.api.nvim_create_augroup('midfill.next_edit.' .. buf, {})
+  local function on(events, callback)
+    vim.api.nvim_create_autocmd(events, { group = group, buffer = buf, callback = callback })
+  end
+  on({ 'TextChanged', 'TextChangedI', 'TextChangedP', 'InsertEnter' }, function()
+    M.hide(buf)
+    M.ask_soon(buf)
+  end)
+  on({ 'CursorMoved', 'InsertLeave' }, function()
+    vim.schedule(function() -- the mode changes after the event
+      M.ask_soon(buf)
+    end)
+  end)
+  on('BufLeave', function()
+    M.hide(buf)
+  end)
+end
+
+---@param buf integer
+function M.detach(buf)
+  pcall(vim.api.nvim_del_augroup_by_name, 'midfill.next_edit.' .. buf)
+  M.hide(buf)
+end
+
+--- Map the key in normal mode, where the user has not mapped it.
+---@param given string|string[]|false
+function M.map(given)
+  for _, key in ipairs(type(given) == 'table' and given or { given or nil }) do
+    if vim.fn.maparg(key, 'n') == '' then
+      vim.keymap.set('n', key, function()
+        return M.visible(vim.api.nvim_get_current_buf()) and '<Plug>(midfill-edit)' or key
+      end, { expr = true, remap = true, desc = 'midfill: jump to the next edit, or apply it' })
+    end
+  end
+end
+
+return M

@@ -1,0 +1,90 @@
+"""Next edits: drawn at rest, reached and applied by one key, and never beside ghost text."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.e2e.neovim.conftest import OpenScripted
+from tests.e2e.neovim.driver import Neovim, until
+from tests.e2e.neovim.script import Script
+
+COMMANDS = ["midfill.nextEditAccepted", "midfill.nextEditRefused"]
+TEXT = "a = 1\nb = 2\nc = aa\nd = 4\n"
+
+
+def edit_of(line: int, start: int, end: int, text: str, lines: int = 0) -> dict[str, Any]:
+    span = {"start": {"line": line, "character": start}, "end": {"line": line + lines, "character": end}}
+    return {"text": text, "range": span}
+
+
+def drawn(neovim: Neovim) -> tuple[str, str]:
+    """The text that is marked to go, and the new text on the screen."""
+    namespace = neovim.api.api.create_namespace("midfill.next_edit")
+    marks = neovim.api.current.buffer.api.get_extmarks(namespace, 0, -1, {"details": True})
+    old = [
+        "\n".join(neovim.api.current.buffer.api.get_text(row, col, more["end_row"], more["end_col"], {}))
+        for _, row, col, more in marks
+        if more.get("hl_group") == "MidfillEditOld"
+    ]
+    new = ["".join(chunk[0] for chunk in mark[3].get("virt_text", [])) for mark in marks]
+    new += ["".join(chunk[0] for chunk in line) for mark in marks for line in mark[3].get("virt_lines", [])]
+    return "".join(old), "\n".join(filter(None, new))
+
+
+def told(script: Script, command: str) -> list[Any]:
+    return [each["arguments"] for each in script.told("workspace/executeCommand") if each["command"] == command]
+
+
+def test_one_key_jumps_and_applies(open_scripted: OpenScripted, script: Script) -> None:
+    script.answer("", commands=COMMANDS, edit=edit_of(2, 4, 6, "bb"))
+    neovim = open_scripted(TEXT)
+    neovim.keys("x")
+    until(lambda: drawn(neovim) == ("aa", "bb"))
+    assert script.told("textDocument/didShowInlineEdit")[0]["item"]["command"]["arguments"] == [1]
+    neovim.keys("<M-l>")
+    until(lambda: tuple(neovim.api.current.window.cursor) == (3, 4))
+    until(lambda: drawn(neovim) == ("aa", "bb"))
+    script.answer("", commands=COMMANDS)
+    neovim.keys("<M-l>")
+    until(lambda: neovim.text().split("\n")[2] == "c = bb")
+    until(lambda: told(script, COMMANDS[0]) == [[1]])
+    assert drawn(neovim) == ("", "")
+    neovim.keys("u")
+    until(lambda: neovim.text().split("\n")[2] == "c = aa")
+
+
+def test_an_edit_of_lines_is_drawn_below_them_and_refused_by_a_key(open_scripted: OpenScripted, script: Script) -> None:
+    script.answer("", commands=COMMANDS, edit=edit_of(0, 4, 5, "10\nb = 20\nbb = 21", lines=1))
+    neovim = open_scripted(TEXT)
+    neovim.keys("jx")
+    until(lambda: drawn(neovim)[1] == "a = 10\nb = 20\nbb = 21 = 2")
+    neovim.lua("return require('midfill.next_edit').refuse()")
+    until(lambda: told(script, COMMANDS[1]) == [[1]])
+    assert drawn(neovim) == ("", "")
+
+
+def test_typing_hides_it_and_ghost_text_comes_first(open_scripted: OpenScripted, script: Script) -> None:
+    script.answer("", commands=COMMANDS, edit=edit_of(2, 4, 6, "bb"))
+    neovim = open_scripted(TEXT)
+    neovim.keys("x")
+    until(lambda: drawn(neovim) == ("aa", "bb"))
+    script.answer("ghost", commands=COMMANDS, edit=edit_of(2, 4, 6, "bb"))
+    neovim.keys("A#")
+    neovim.until_ghost()
+    asked = len(script.told("textDocument/copilotInlineEdit"))
+    neovim.lua("vim.wait(500)")
+    assert drawn(neovim) == ("", "")
+    assert len(script.told("textDocument/copilotInlineEdit")) == asked
+    script.answer("", commands=COMMANDS, edit=edit_of(2, 4, 6, "bb"))
+    neovim.keys("#")
+    until(lambda: drawn(neovim) == ("aa", "bb"))  # at rest while inserting
+    neovim.keys("<M-l><M-l>")
+    until(lambda: "c = bb" in neovim.text())
+    assert neovim.mode() == "i"
+
+
+def test_a_server_without_next_edits_is_not_asked(open_scripted: OpenScripted, script: Script) -> None:
+    neovim = open_scripted(TEXT)
+    neovim.keys("x")
+    neovim.lua("vim.wait(400)")
+    assert script.told("textDocument/copilotInlineEdit") == []
