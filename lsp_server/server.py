@@ -257,8 +257,8 @@ class MidfillServer(LanguageServer):
         self.next_edits = NextEdits(
             self.next_edit_link,
             f"{secrets.token_hex(4)}-next",
+            self.session.documents,
             self.session.explainer,
-            self.session.documents.shown_path,
             self._count_next_edit,
             lambda fault: self.notices.warning(f"no next edits: {fault}"),
         )

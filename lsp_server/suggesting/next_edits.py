@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import logging
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Literal
 
 from lsp_server.documents.documents import Document, Edit, Position, Replacement, end_of, trimmed
 from lsp_server.next_edit.families import FORMATS, format_named, format_of_model
-from lsp_server.next_edit.formats import BadAnswer, NextEditFormat, edit_of
+from lsp_server.next_edit.formats import BadAnswer, LaidPrompt, NextEditFormat, edit_of
 from lsp_server.next_edit.gate import (
     Hunk,
     Moment,
@@ -25,16 +27,16 @@ from lsp_server.next_edit.gate import (
     reason_not_to_show,
     refuse,
 )
-from lsp_server.next_edit.history import History
+from lsp_server.next_edit.history import PAUSE_S, History
 from lsp_server.next_edit.layout import next_anchor
 from lsp_server.next_edit.offers import rebased
 from lsp_server.next_edit.regions import RegionAnchor
 from lsp_server.suggesting.editing_session import Explainer
 from lsp_server.suggesting.latest import Latest
-from lsp_server.suggesting.open_documents import OpenDocument
+from lsp_server.suggesting.open_documents import OpenDocument, OpenDocuments, enabled_sources
 from lsp_server.suggesting.requests import Core
 from protocol.errors import BadInput, Cancelled, CoreUnavailable, MidfillError
-from protocol.messages import CompletionRequest, Prompt, StopRule
+from protocol.messages import CompletionRequest, Prompt, Snippet, StopRule
 from protocol.settings import Settings
 
 logger = logging.getLogger(__name__)
@@ -94,7 +96,7 @@ class _Edited:
 class NextEdits:
     """Offers edits in the client's documents, while `use` has named a format.
 
-    `path_of` names a document in prompts. `on_outcome` gets what becomes of offers, and `on_fault` why there will be
+    `on_outcome` gets what becomes of offers, and `on_fault` why there will be
     none, in words for the user.
     """
 
@@ -102,17 +104,19 @@ class NextEdits:
         self,
         core: Core,
         client: str,
+        documents: OpenDocuments,
         explainer: Explainer,
-        path_of: Callable[[str], str],
         on_outcome: Callable[[OpenDocument, Outcome], None],
         on_fault: Callable[[str], None],
     ) -> None:
-        self._core, self._client, self._explainer, self._path_of = core, client, explainer, path_of
+        self._core, self._client, self._documents, self._explainer = core, client, documents, explainer
         self._on_outcome, self._on_fault = on_outcome, on_fault
         self._layout: NextEditFormat | None = None
         self._history = History()
         self._recorded: set[str] = set()  # URIs of the documents whose edits the history has
-        self._documents: dict[str, _Edited] = {}
+        self._sources: set[str] = set()  # and of those that snippets were cut from
+        self._rest: asyncio.TimerHandle | None = None
+        self._edited: dict[str, _Edited] = {}
         self._sessions: set[str] = set()
         self._numbers = itertools.count(1)
         self._client_tells = False  # which offers it shows
@@ -143,7 +147,7 @@ class NextEdits:
             edited.anchor = edited.offer = None
             return
         self._note(opened.document.uri, steps)
-        path, is_private = self._path_of(opened.document.uri), self._is_private(opened)
+        path, is_private = self._documents.shown_path(opened.document.uri), self._is_private(opened)
         for step in steps:
             before = list(document.lines)
             change = document.apply(step.edit)
@@ -154,10 +158,14 @@ class NextEdits:
                 self._recorded.add(opened.document.uri)
             if edited.anchor is not None:  # one that an edit has torn holds its document's first state all the same
                 edited.anchor = edited.anchor.followed(change) or edited.anchor
+        if self._rest is not None:
+            self._rest.cancel()
+        if edited.anchor is not None:  # this document is asked for
+            self._rest = asyncio.get_running_loop().call_later(PAUSE_S, self._at_rest, edited)
 
     def closed(self, uri: str) -> None:
         """Forget a document, and release its prompts in the core."""
-        if (edited := self._documents.pop(uri, None)) is not None:
+        if (edited := self._edited.pop(uri, None)) is not None:
             edited.latest.supersede()
             self._core.release(self._session(uri))
 
@@ -207,12 +215,12 @@ class NextEdits:
 
     def _of(self, opened: OpenDocument) -> _Edited:
         uri = opened.document.uri
-        if uri not in self._documents or self._documents[uri].opened is not opened:
-            self._documents[uri] = _Edited(opened)
-        return self._documents[uri]
+        if uri not in self._edited or self._edited[uri].opened is not opened:
+            self._edited[uri] = _Edited(opened)
+        return self._edited[uri]
 
     def _offering(self, number: int) -> _Edited | None:
-        each = self._documents.values()
+        each = self._edited.values()
         return next((edited for edited in each if edited.offer is not None and edited.offer.number == number), None)
 
     def _session(self, uri: str) -> str:
@@ -258,33 +266,64 @@ class NextEdits:
         )
         return reason_not_to_ask(moment)
 
+    def _at_rest(self, edited: _Edited) -> None:
+        """Lay the document's prompt anew and make it resident, ahead of the next key."""
+        opened = edited.opened
+        if opened in self._documents and self._layout is not None and not edited.latest.busy and self._why_not(opened, "pause") is None:
+            edited.latest.start(partial(self._ahead, edited, self._layout, opened.cursor))
+
+    async def _ahead(self, edited: _Edited, layout: NextEditFormat, cursor: Position) -> None:
+        if await self._is_allowed(edited.opened):
+            with suppress(MidfillError):  # as the next request will tell
+                prompt = self._lay(edited, layout, cursor, at_rest=True)
+                await self._core.complete(self._request(edited.opened, prompt, max_tokens=0))
+
+    def _lay(self, edited: _Edited, layout: NextEditFormat, cursor: Position, *, at_rest: bool) -> LaidPrompt:
+        """The prompt for the cursor; BadInput if the document holds a marker."""
+        document = edited.opened.document
+        path, snippets = self._documents.shown_path(document.uri), self._snippets(edited.opened)
+        edited.anchor = next_anchor(
+            layout, path, document.lines, cursor.line, self._history, snippets, edited.anchor, at_rest=at_rest
+        )
+        return layout.lay(edited.anchor, document.lines, cursor)
+
+    def _snippets(self, opened: OpenDocument) -> tuple[Snippet, ...]:
+        """Those of the document's last completion."""
+        if not enabled_sources(self._documents.settings):
+            return ()
+        verdicts, chosen = opened.surroundings.verdicts, opened.surroundings.ring.selection(opened.session)
+        usable = [each for each in chosen if not verdicts.is_excluded(each.uri)]
+        self._sources |= {each.uri for each in usable}
+        return tuple(each.snippet for each in usable)
+
+    def _request(self, opened: OpenDocument, prompt: LaidPrompt, max_tokens: int) -> CompletionRequest:
+        assert self._layout is not None, "no format is used"
+        session = self._session(opened.document.uri)
+        self._sessions.add(session)
+        return CompletionRequest(
+            session,
+            Prompt("", "", marked=prompt.parts),
+            max_tokens,
+            _UNTIL_THE_END,
+            stop_texts=self._layout.stop_texts,
+            copies=prompt.draft,
+        )
+
     async def _ask(self, edited: _Edited, cursor: Position, trigger: Trigger) -> NextEdit | None:
         layout, opened = self._layout, edited.opened
         assert layout is not None, "no format is used"
-        document, path = opened.document, self._path_of(opened.document.uri)
+        document, path = opened.document, self._documents.shown_path(opened.document.uri)
         if not await self._is_allowed(opened):
             edited.reason = "the file is excluded"
             return None
         try:
             at_rest = trigger == "acceptance" or self._history.closes(time.monotonic(), path, cursor.line)
-            edited.anchor = next_anchor(
-                layout, path, document.lines, cursor.line, self._history, (), edited.anchor, at_rest=at_rest
-            )
-            prompt = layout.lay(edited.anchor, document.lines, cursor)
-        except BadInput as error:
+            prompt = self._lay(edited, layout, cursor, at_rest=at_rest)
+        except BadInput as error:  # the document holds a marker, or has lines that are too long
             edited.reason = str(error)
             return None
-        request = CompletionRequest(
-            self._session(document.uri),
-            Prompt("", "", marked=prompt.parts),
-            layout.max_tokens,
-            _UNTIL_THE_END,
-            stop_texts=layout.stop_texts,
-            copies=prompt.draft,
-        )
-        self._sessions.add(request.session)
         try:
-            completion = await self._core.complete(request)
+            completion = await self._core.complete(self._request(opened, prompt, layout.max_tokens))
             answer = layout.read(prompt, completion.text, completion.finish_reason)
         except (MidfillError, BadAnswer) as error:
             edited.reason = str(error)
@@ -301,16 +340,17 @@ class NextEdits:
     async def _is_allowed(self, opened: OpenDocument) -> bool:
         """Whether the document may enter its prompt; what others' edits told of one that is excluded now is dropped."""
         verdicts, uri = opened.surroundings.verdicts, opened.document.uri
-        await verdicts.look({uri, *self._recorded})
-        if any(verdicts.is_excluded(recorded) for recorded in self._recorded):
+        others = self._recorded | self._sources
+        await verdicts.look({uri, *others})
+        if any(map(verdicts.is_excluded, others)):
             self._drop()
             return False
         return verdicts.own(uri) is None
 
     def _drop(self) -> None:
         """Forget what prompts held, here and in the core."""
-        self._history, self._recorded = History(), set()
-        for edited in self._documents.values():
+        self._history, self._recorded, self._sources = History(), set(), set()
+        for edited in self._edited.values():
             edited.anchor = edited.offer = edited.nothing_at = None
         for session in self._sessions:
             self._core.forget(session)

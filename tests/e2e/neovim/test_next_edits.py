@@ -57,7 +57,7 @@ def test_an_edit_of_lines_is_drawn_below_them_and_refused_by_a_key(open_scripted
     script.answer("", commands=COMMANDS, edit=edit_of(0, 4, 5, "10\nb = 20\nbb = 21", lines=1))
     neovim = open_scripted(TEXT)
     neovim.keys("jx")
-    until(lambda: drawn(neovim)[1] == "a = 10\nb = 20\nbb = 21 = 2")
+    until(lambda: drawn(neovim)[1] == "a = 10\nb = 20\nbb = 21")
     neovim.lua("return require('midfill.next_edit').refuse()")
     until(lambda: told(script, COMMANDS[1]) == [[1]])
     assert drawn(neovim) == ("", "")

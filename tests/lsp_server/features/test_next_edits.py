@@ -119,6 +119,19 @@ async def offer_and_accept(editor: Editor, model: FakeCore) -> None:
     assert "// User accepted prediction:" in "".join(model.asked[-1].prompt.marked)
 
 
+async def test_at_rest_the_prompt_is_laid_anew_ahead_of_the_next_key(editor: Editor, model: FakeCore) -> None:
+    model.answer = says("NO_EDITS\n")
+    await ask(editor)
+    editor.change(4, (0, 0), (0, 0), "// ")
+    await ask(editor, 4)
+    typed, ahead = "+// package http", len(model.requests)
+    assert typed not in "".join(model.asked[-1].prompt.marked)  # so that the key cost little
+    await until(lambda: len(model.requests) > ahead)
+    assert model.requests[-1].max_tokens == 0
+    assert typed in "".join(model.requests[-1].prompt.marked)
+    assert model.requests[-1].session == model.asked[-1].session
+
+
 async def test_what_the_gate_forbids_is_not_offered(editor: Editor, model: FakeCore) -> None:
     model.answer = says("NO_EDITS\n")
     assert await ask(editor) == []
