@@ -88,7 +88,7 @@ class _Edited:
     was_shown: bool = False  # the offer
     refused: tuple[Hunk, ...] = ()
     latest: Latest[NextEdit] = field(default_factory=Latest)
-    nothing_at: tuple[int, Position] | None = None  # edits and cursor of an answer without an offer
+    nothing_at: tuple[int, Position] | None = None  # edits and cursor of the last answer
     asked_at: int = 0  # `edits` then
     reason: str = ""  # why the last request got no offer
 
@@ -172,11 +172,14 @@ class NextEdits:
     async def offer(self, opened: OpenDocument, cursor: Position, *, invoked: bool = False) -> NextEdit | None:
         """The edit to offer for a cursor; None with a reason in `reason_of`."""
         edited = self._of(opened)
-        trigger = "command" if invoked else self._trigger(edited)
-        if edited.offer is not None and not invoked:
+        edited.reason = self._switched_off(opened, invoked=invoked) or ""
+        if edited.reason:
+            return None
+        if edited.offer is not None and opened.excluded is None and not invoked:
             return edited.offer
         if edited.nothing_at == (opened.edits, cursor) and not invoked:
             return None
+        trigger = "command" if invoked else self._trigger(edited)
         edited.reason = self._why_not(opened, trigger) or ""
         if edited.reason:
             return None
@@ -186,7 +189,6 @@ class NextEdits:
         if opened.edits != edited.asked_at or edited.latest.busy:  # superseded
             return None
         if offer is None:
-            edited.nothing_at = opened.edits, cursor
             logger.debug("no next edit in %s: %s", opened.document.uri, edited.reason)
         edited.offer, edited.was_shown = offer, False
         if offer is not None and not self._client_tells:
@@ -248,12 +250,13 @@ class NextEdits:
             return "acceptance"
         return "pause" if edited.opened.edits != edited.asked_at else "jump"
 
-    def _why_not(self, opened: OpenDocument, trigger: Trigger) -> str | None:
+    def _switched_off(self, opened: OpenDocument, *, invoked: bool) -> str | None:
         reason = self._explainer.switched_off(opened)
-        if reason is None and trigger != "command":
+        if reason is None and not invoked:
             reason = self._explainer.waits_for_user(opened)
-        if reason is not None:
-            return reason.text
+        return None if reason is None else reason.text
+
+    def _why_not(self, opened: OpenDocument, trigger: Trigger) -> str | None:
         now = time.monotonic()
         moment = Moment(
             trigger=trigger,
@@ -269,7 +272,9 @@ class NextEdits:
     def _at_rest(self, edited: _Edited) -> None:
         """Lay the document's prompt anew and make it resident, ahead of the next key."""
         opened = edited.opened
-        if opened in self._documents and self._layout is not None and not edited.latest.busy and self._why_not(opened, "pause") is None:
+        if self._layout is None or edited.latest.busy or opened not in self._documents:
+            return
+        if (self._switched_off(opened, invoked=False) or self._why_not(opened, "pause")) is None:
             edited.latest.start(partial(self._ahead, edited, self._layout, opened.cursor))
 
     async def _ahead(self, edited: _Edited, layout: NextEditFormat, cursor: Position) -> None:
@@ -324,6 +329,7 @@ class NextEdits:
             return None
         try:
             completion = await self._core.complete(self._request(opened, prompt, layout.max_tokens))
+            edited.nothing_at = opened.edits, cursor
             answer = layout.read(prompt, completion.text, completion.finish_reason)
         except (MidfillError, BadAnswer) as error:
             edited.reason = str(error)

@@ -14,7 +14,18 @@ from typing import Any
 import msgspec
 from lsprotocol import types
 
-from lsp_server.custom_messages import DID_MOVE_CURSOR, DOCUMENT_HASH, LAST_EXCHANGE, REASON, REFRESH, STATUS, USAGE
+from lsp_server.custom_messages import (
+    DID_MOVE_CURSOR,
+    DOCUMENT_HASH,
+    INLINE_EDIT,
+    LAST_EXCHANGE,
+    REASON,
+    REFRESH,
+    STATUS,
+    USAGE,
+    DocumentVersion,
+    InlineEditParams,
+)
 from lsp_server.documents.documents import Document, Edit, Position
 from lsp_server.documents.positions import ClientPosition, PositionCodec, PositionEncoding
 from midfill.headless.lsp_process import Asked, LanguageServerFailed, LspProcess
@@ -184,6 +195,17 @@ class LspSession:
         params = types.InlineCompletionParams(context, types.TextDocumentIdentifier(uri), position)
         asked = self._process.begin(types.TEXT_DOCUMENT_INLINE_COMPLETION, params)
         return PendingAnswer(self, asked, document, cursor, position)
+
+    async def next_edit(self, uri: str, cursor: Position) -> Edit | None:
+        """Request a next edit, and wait for it; None if there is none."""
+        document = self.documents[uri]
+        params = InlineEditParams(DocumentVersion(uri, document.version), self._encode(document, cursor))
+        edits = (await self._process.ask(INLINE_EDIT, params))["edits"]
+        if not edits:
+            return None
+        (edit,) = edits
+        start, end = (self.decode(document, types.Position(**edit["range"][side])) for side in ("start", "end"))
+        return Edit(start, end, edit["text"])
 
     async def document_hash(self, uri: str) -> str:
         """The SHA-256 of the server's mirror of the document, as UTF-8."""

@@ -169,6 +169,17 @@ async def test_what_the_user_refuses_is_not_offered_again(core: FakeCore, model:
     assert counted() == (1, 0, 1)
 
 
+async def test_where_suggestions_are_off_nothing_is_offered(editor: Editor, model: FakeCore) -> None:
+    assert await ask(editor)
+    editor.switch("buffer")
+    assert await ask(editor) == []
+    assert await ask(editor, kind=1)
+    await editor.document_hash()
+    editor.switch(None)
+    assert await ask(editor)
+    assert len(model.asked) == 2
+
+
 async def test_an_edit_cancels_the_request(editor: Editor, model: FakeCore) -> None:
     model.answer = never
     asked = asyncio.create_task(ask(editor))
