@@ -42,7 +42,7 @@ async def inline_edit(ls: MidfillServer, params: InlineEditParams) -> dict[str, 
     offer = await ls.next_edits.offer(opened, cursor, invoked=invoked)
     if offer is None or opened.edits != edits:
         return {"edits": []}
-    edit = offer.replacement.edit
+    edit = offer.edit
     start, end = (ls.session.documents.codec.encode(opened.document, place) for place in (edit.start, edit.end))
     one = {
         "text": edit.text,

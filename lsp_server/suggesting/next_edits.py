@@ -77,6 +77,16 @@ class NextEdit:
     replacement: Replacement
     proposal: Proposal
 
+    @property
+    def edit(self) -> Edit:
+        """The edit without a line end that it only repeats, so that it ends in the line where it shows."""
+        edit, replaced = self.replacement
+        line_end = "\r\n" if replaced.endswith("\r\n") else "\n"
+        if not (edit.text.endswith(line_end) and replaced.endswith(line_end)):
+            return edit
+        end = end_of(edit.start, replaced.removesuffix(line_end))
+        return Edit(edit.start, end, edit.text.removesuffix(line_end))
+
 
 @dataclass(slots=True)
 class _Edited:

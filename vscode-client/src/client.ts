@@ -17,10 +17,12 @@ import {
   State,
   type ClientCapabilities,
   type ErrorHandler,
+  type Range,
   type StaticFeature,
 } from "vscode-languageclient/node";
 
-import { DID_FOCUS, DID_MOVE_CURSOR, DID_SWITCH, REASON, REFRESH, RESYNC, STATUS, USAGE } from "./messages.ts";
+import { DID_FOCUS, DID_MOVE_CURSOR, DID_SHOW_EDIT, DID_SWITCH, EDIT_ACCEPTED, EDIT_REFUSED, INLINE_EDIT } from "./messages.ts";
+import { REASON, REFRESH, RESYNC, STATUS, USAGE } from "./messages.ts";
 import type { CoreStatus, EditorSwitch, Reason, ReasonChange, Refresh, Resync, Usage } from "./messages.ts";
 import { changedSettings, type ServerSettings } from "./settings.ts";
 import { within } from "./timeouts.ts";
@@ -54,6 +56,20 @@ export interface Listener {
   reason: (uri: vscode.Uri, reason: Reason | null) => void;
 }
 
+/** An edit that the server offers, and its commands. */
+export interface NextEdit {
+  text: string;
+  range: vscode.Range;
+  accepted: string;
+  refused: string;
+  arguments: readonly unknown[];
+}
+
+/** How the server says it. */
+interface InlineEdits {
+  edits: { text: string; range: Range; command: { arguments: unknown[] } }[];
+}
+
 export class Client {
   private readonly client: LanguageClient;
   private readonly output: ServerOutput;
@@ -61,6 +77,8 @@ export class Client {
   private cameUp = false;
   /** The next request is none that the user invoked, though VS Code says so. */
   private automatic = false;
+  /** The document of the last suggestion, and its version then; -1 where there was none. */
+  private suggested: { document: vscode.TextDocument; version: number } | undefined;
   private stopped = false;
   private hasGivenUp = false;
 
@@ -82,8 +100,12 @@ export class Client {
       initializationOptions: () => (this.initial = settings()),
       initializationFailedHandler: () => false,
       middleware: {
-        provideInlineCompletionItems: (document, position, context, token, next) =>
-          isOn(document) ? next(document, position, this.asItArose(context), token) : [],
+        provideInlineCompletionItems: async (document, position, context, token, next) => {
+          const items = isOn(document) ? await next(document, position, this.asItArose(context), token) : [];
+          const count = Array.isArray(items) ? items.length : (items?.items.length ?? 0);
+          this.suggested = { document, version: count > 0 ? document.version : -1 };
+          return items;
+        },
       },
       errorHandler: restartingHandler(
         () => this.cameUp,
@@ -177,6 +199,35 @@ export class Client {
       const textDocument = this.client.code2ProtocolConverter.asTextDocumentIdentifier(document);
       await this.notify(DID_FOCUS, { textDocument });
     }
+  }
+
+  /** The next edit that the server offers; undefined if it offers none. */
+  async nextEdit(document: vscode.TextDocument, place: vscode.Position): Promise<NextEdit | undefined> {
+    const offered = this.client.initializeResult?.capabilities.executeCommandProvider?.commands ?? [];
+    if (this.client.state !== State.Running || !this.follows(document) || !offered.includes(EDIT_ACCEPTED)) {
+      return undefined;
+    }
+    const { code2ProtocolConverter: converter, protocol2CodeConverter: back } = this.client;
+    const { textDocument, position } = converter.asTextDocumentPositionParams(document, place);
+    const params = { textDocument: { ...textDocument, version: document.version }, position, context: { triggerKind: 2 } };
+    const { edits } = await this.client.sendRequest<InlineEdits>(INLINE_EDIT, params);
+    const edit = edits[0];
+    return edit && {
+      text: edit.text,
+      range: back.asRange(edit.range),
+      accepted: EDIT_ACCEPTED,
+      refused: EDIT_REFUSED,
+      arguments: edit.command.arguments,
+    };
+  }
+
+  async didShowNextEdit(edit: NextEdit): Promise<void> {
+    await this.notify(DID_SHOW_EDIT, { item: { command: { arguments: edit.arguments } } });
+  }
+
+  /** Whether the document's present text has a suggestion, which may be shown as ghost text. */
+  suggestsIn(document: vscode.TextDocument): boolean {
+    return this.suggested?.document === document && this.suggested.version === document.version;
   }
 
   async announceSwitch(document: vscode.TextDocument, off: EditorSwitch | null, rivals: string[]): Promise<void> {

@@ -7,6 +7,7 @@ import { askForToken, manageCore, restart } from "./cores.ts";
 import type { Installer } from "./installer.ts";
 import { showMenu, snooze } from "./menu.ts";
 import { chooseModel } from "./models.ts";
+import type { NextEdits } from "./nextEdits.ts";
 import { showDoctor } from "./reports.ts";
 import type { CoreTokens } from "./secrets.ts";
 import type { Server } from "./server.ts";
@@ -17,12 +18,13 @@ export interface Collaborators {
   installer: Installer;
   tokens: CoreTokens;
   channel: vscode.LogOutputChannel;
+  nextEdits: NextEdits;
 }
 
 export const MENU = "midfill.menu";
 
 /** The settings page, the menu and the walkthrough run some that the palette does not list. */
-export function registerCommands({ server, installer, tokens, channel }: Collaborators): vscode.Disposable {
+export function registerCommands({ server, installer, tokens, channel, nextEdits }: Collaborators): vscode.Disposable {
   const handlers: Record<string, () => unknown> = {
     [MENU]: () => showMenu(server),
     "midfill.toggle": () => server.toggle(),
@@ -39,6 +41,8 @@ export function registerCommands({ server, installer, tokens, channel }: Collabo
     "midfill.showLog": () => {
       channel.show();
     },
+    "midfill.goToNextEdit": () => nextEdits.go(),
+    "midfill.refuseNextEdit": () => nextEdits.refuse(),
     "midfill.install": () => installer.choose(),
     "midfill.openSettings": () => vscode.commands.executeCommand("workbench.action.openSettings", "midfill."),
   };

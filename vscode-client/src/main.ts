@@ -8,6 +8,7 @@ import { followCursor } from "./cursorMoves.ts";
 import { announceFailures } from "./failures.ts";
 import { followSettings } from "./followSettings.ts";
 import { Installer } from "./installer.ts";
+import { NextEdits } from "./nextEdits.ts";
 import { watchInterpreter } from "./python.ts";
 import { CoreTokens } from "./secrets.ts";
 import { Server } from "./server.ts";
@@ -27,10 +28,12 @@ export function activate(context: vscode.ExtensionContext): void {
   const onOff = new Switch(context.workspaceState, config.isEnabled);
   server = new Server(channel, tokens, onOff, { environment, clone });
   const installer = new Installer(server, channel, { environment, carried }, context.globalState);
+  const nextEdits = new NextEdits(server);
   context.subscriptions.push(
     channel,
+    nextEdits,
     new StatusBar(server, MENU),
-    registerCommands({ server, installer, tokens, channel }),
+    registerCommands({ server, installer, tokens, channel, nextEdits }),
     followCursor(server),
     announceSwitches(server),
     announceFailures(server, installer),

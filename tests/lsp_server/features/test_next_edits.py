@@ -119,6 +119,20 @@ async def offer_and_accept(editor: Editor, model: FakeCore) -> None:
     assert "// User accepted prediction:" in "".join(model.asked[-1].prompt.marked)
 
 
+@pytest.mark.parametrize("line_end", ["\n", "\r\n"])
+async def test_an_edit_ends_in_the_line_that_it_changes(core: FakeCore, model: FakeCore, line_end: str) -> None:
+    model.answer = says("a = 1\nb = bb\nc = 3x\n")
+    async with editing(core, model) as editor:
+        editor.open(f"a = 1{line_end}b = aa{line_end}c = 3{line_end}")
+        editor.change(2, (2, 5), (2, 5), "x")
+        (edit,) = await ask(editor, 2, {"line": 2, "character": 6})
+        places = [edit["range"][side] for side in ("start", "end")]
+        assert places == [{"line": 1, "character": 4}, {"line": 1, "character": 6}]
+        apply(editor, edit, 3)
+        assert await ask(editor, 3) == []
+    assert counted() == (1, 1, 0)
+
+
 async def test_at_rest_the_prompt_is_laid_anew_ahead_of_the_next_key(editor: Editor, model: FakeCore) -> None:
     model.answer = says("NO_EDITS\n")
     await ask(editor)

@@ -1,0 +1,135 @@
+// Shows next edits at rest: marks what goes, shows what comes, and jumps to the edit or applies it.
+
+import * as vscode from "vscode";
+
+import type { Client, NextEdit } from "./client.ts";
+import type { Server } from "./server.ts";
+
+/** Ghost text, which is asked for with each key, comes first. */
+const REST_MS = 300;
+const CONTEXT = "midfill.nextEditShown";
+const MOST_SHOWN = 200;
+
+interface Shown {
+  editor: vscode.TextEditor;
+  version: number;
+  edit: NextEdit;
+  client: Client;
+}
+
+export class NextEdits implements vscode.Disposable {
+  private readonly old = vscode.window.createTextEditorDecorationType({
+    backgroundColor: new vscode.ThemeColor("diffEditor.removedTextBackground"),
+  });
+  private readonly coming = vscode.window.createTextEditorDecorationType({});
+  private shown: Shown | undefined;
+  private pending: NodeJS.Timeout | undefined;
+  private readonly subscriptions: vscode.Disposable;
+
+  constructor(private readonly server: Server) {
+    this.subscriptions = vscode.Disposable.from(
+      vscode.workspace.onDidChangeTextDocument(({ document, contentChanges }) => {
+        if (contentChanges.length > 0 && document === vscode.window.activeTextEditor?.document) {
+          this.hide();
+          this.askSoon();
+        }
+      }),
+      vscode.window.onDidChangeTextEditorSelection(() => {
+        this.askSoon();
+      }),
+      vscode.window.onDidChangeActiveTextEditor(() => {
+        this.hide();
+      }),
+      server.onDidChange(() => {
+        if (this.shown !== undefined && !server.isOn(this.shown.editor.document)) {
+          this.hide();
+        }
+      }),
+    );
+  }
+
+  dispose(): void {
+    this.hide();
+    clearTimeout(this.pending);
+    vscode.Disposable.from(this.subscriptions, this.old, this.coming).dispose();
+  }
+
+  /** Jump to the edit, or apply it if the cursor is in its lines. */
+  async go(): Promise<void> {
+    const { shown } = this;
+    if (shown === undefined || shown.editor.document.version !== shown.version) {
+      return;
+    }
+    const { editor, edit, client } = shown;
+    const { line } = editor.selection.active;
+    if (line < edit.range.start.line || line > edit.range.end.line) {
+      editor.selection = new vscode.Selection(edit.range.start, edit.range.start);
+      editor.revealRange(edit.range, vscode.TextEditorRevealType.InCenterIfOutsideViewport);
+      return;
+    }
+    this.hide();
+    if (await editor.edit((builder) => { builder.replace(edit.range, edit.text); })) {
+      const end = editor.document.positionAt(editor.document.offsetAt(edit.range.start) + edit.text.length);
+      editor.selection = new vscode.Selection(end, end);
+      await client.execute(edit.accepted, edit.arguments);
+    }
+  }
+
+  /** Hide the edit; nothing like it is offered again. */
+  async refuse(): Promise<void> {
+    const { shown } = this;
+    this.hide();
+    await shown?.client.execute(shown.edit.refused, shown.edit.arguments);
+  }
+
+  private askSoon(): void {
+    clearTimeout(this.pending);
+    this.pending = setTimeout(() => void this.ask(), REST_MS);
+  }
+
+  private async ask(): Promise<void> {
+    const editor = vscode.window.activeTextEditor;
+    const { client } = this.server;
+    if (editor === undefined || client === undefined || editor.selections.length > 1 || !editor.selection.isEmpty) {
+      return;
+    }
+    const { document } = editor;
+    const [version, place] = [document.version, editor.selection.active];
+    const edit = await client.nextEdit(document, place);
+    if (document.version === version && editor === vscode.window.activeTextEditor && place.isEqual(editor.selection.active)) {
+      this.hide();
+      if (edit !== undefined && !client.suggestsIn(document)) {
+        this.show({ editor, version, edit, client });
+      }
+    }
+  }
+
+  private show(shown: Shown): void {
+    const { editor, edit, client } = shown;
+    this.shown = shown;
+    const text = edit.text.replace(/\r?\n/g, " ⏎ ");
+    const contentText = text.length > MOST_SHOWN ? `${text.slice(0, MOST_SHOWN)}…` : text;
+    const backgroundColor = new vscode.ThemeColor("diffEditor.insertedTextBackground");
+    const hoverMessage = new vscode.MarkdownString().appendCodeblock(edit.text, editor.document.languageId);
+    const end = new vscode.Range(edit.range.end, edit.range.end);
+    const marks: vscode.DecorationOptions[] = [{ range: end, hoverMessage, renderOptions: { after: { contentText, backgroundColor } } }];
+    if (!editor.visibleRanges.some((visible) => visible.contains(edit.range.start))) {
+      const lineEnd = editor.document.lineAt(editor.selection.active.line).range.end;
+      const told = { contentText: `  next edit in line ${String(edit.range.start.line + 1)}`, backgroundColor };
+      marks.push({ range: new vscode.Range(lineEnd, lineEnd), renderOptions: { after: told } });
+    }
+    editor.setDecorations(this.old, edit.range.isEmpty ? [] : [edit.range]);
+    editor.setDecorations(this.coming, marks);
+    void vscode.commands.executeCommand("setContext", CONTEXT, true);
+    void client.didShowNextEdit(edit);
+  }
+
+  private hide(): void {
+    if (this.shown !== undefined) {
+      this.shown.editor.setDecorations(this.old, []);
+      this.shown.editor.setDecorations(this.coming, []);
+      this.shown = undefined;
+      void vscode.commands.executeCommand("setContext", CONTEXT, false);
+    }
+  }
+}
