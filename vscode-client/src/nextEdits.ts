@@ -99,12 +99,12 @@ export class NextEdits implements vscode.Disposable {
     if (document.version === version && editor === vscode.window.activeTextEditor && place.isEqual(editor.selection.active)) {
       this.hide();
       if (edit !== undefined && !client.suggestsIn(document)) {
-        this.show({ editor, version, edit, client });
+        await this.show({ editor, version, edit, client });
       }
     }
   }
 
-  private show(shown: Shown): void {
+  private async show(shown: Shown): Promise<void> {
     const { editor, edit, client } = shown;
     this.shown = shown;
     const text = edit.text.replace(/\r?\n/g, " ⏎ ");
@@ -120,8 +120,8 @@ export class NextEdits implements vscode.Disposable {
     }
     editor.setDecorations(this.old, edit.range.isEmpty ? [] : [edit.range]);
     editor.setDecorations(this.coming, marks);
-    void vscode.commands.executeCommand("setContext", CONTEXT, true);
-    void client.didShowNextEdit(edit);
+    await vscode.commands.executeCommand("setContext", CONTEXT, true);
+    await client.didShowNextEdit(edit); // once its keys work
   }
 
   private hide(): void {

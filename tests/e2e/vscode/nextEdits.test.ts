@@ -7,6 +7,7 @@ import { ScriptedCore } from "./scriptedCore.ts";
 import { until, Workbench, type Window } from "./workbench.ts";
 
 process.env.MIDFILL_CORE_TOKEN = "secret"; // of the scripted cores
+const ACCEPTED = "midfill.nextEditAccepted";
 const workbench = new Workbench();
 let cores: ScriptedCore[];
 let window: Window;
@@ -38,7 +39,8 @@ test("Tab jumps to a next edit and applies it, and types a tab where none is sho
   await window.picture("next-edit");
   await window.press("Tab");
   await until("the edit", () => window.wire.text(window.file).includes("b = bb"));
-  await until("its report", () => window.wire.sent("workspace/executeCommand").length > 0);
+  await until("its report", () => window.wire.sent("workspace/executeCommand").some(({ command }) => command === ACCEPTED));
+  await until("the cursor behind it", async () => (await window.page.locator("text=Ln 2, Col 7").count()) > 0);
   await window.press("Tab");
   assert.equal(await window.save(), "a = 1\nb = bb  \nc = 3\nx");
 });
