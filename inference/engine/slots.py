@@ -223,17 +223,18 @@ class Slots:
             slot.end_loan()
 
     def missing(self, session: str, token_ids: TokenIds) -> int:
-        """Number of these tokens whose KV is neither in a workspace nor in the store."""
+        """Number of these tokens behind the deepest place, in a workspace or the store, where a forward could go on."""
         namespace = user_of(session) if self._separates_users else ""
+        slots = (*self._idle, *self._lent)
         lengths = [
-            common_prefix_length(slot.token_ids, token_ids)
-            for slot in (*self._idle, *self._lent)
+            slot.reusable(token_ids)
+            for slot in slots
             if not self._separates_users or user_of(slot.session) == namespace
         ]
         missing = len(token_ids) - max(lengths, default=0)
         if missing >= WORTH_A_LOOK:
             with self._store.match_prefix(token_ids, namespace) as match:
-                missing = min(missing, len(token_ids) - match.length)
+                missing = min(missing, len(token_ids) - match.resumable(slots[0].workspace))
         return missing
 
     def forget(self, session: str) -> None:
