@@ -280,7 +280,8 @@ class Slots:
                 slot.save()
                 if time.monotonic() >= until:
                     return False
-        for slot in self._idle[: max(0, min(len(self._idle), self.allocated - self._kept))]:
+        loose = sorted(self._idle, key=lambda slot: not is_short(slot.session))  # those of short prompts first
+        for slot in loose[: max(0, self.allocated - self._kept)]:
             slot.release()
             self._idle.remove(slot)
         return True
@@ -310,11 +311,12 @@ class Slots:
         if is_anonymous(session):
             own = _by_shared_tokens(own, token_ids)
         empty = [slot for slot in self._idle if not slot.session]
-        most = min(self._kept, self.count) if self._idle else self.count
+        whole = sum(not is_short(slot.session) for slot in (*self._idle, *self._lent))
+        may_grow = whole < self._kept or not self._idle
         if is_short(session):  # it takes the place of no whole prompt, and its workspace is freed at the next rest
-            most = self.count
+            may_grow = True
             empty += [slot for slot in self._idle if is_short(slot.session)]
-        if not own and not empty and self.allocated < most:
+        if not own and not empty and may_grow and self.allocated < self.count:
             try:
                 return self._new()
             except MemoryError as error:
