@@ -63,8 +63,11 @@ class PurgeJournal:
 
     def news(self) -> frozenset[str]:
         """The digests of the documents that other cores were told to forget since the last call."""
-        new = set(_entries(self._root)) - self._known
+        entries = set(_entries(self._root))
+        new = entries - self._known
         self._known |= new
+        if len(self._known) > MOST_ENTRIES * 5 // 4:
+            self._known &= entries
         return frozenset(map(_digest_in, new))
 
 

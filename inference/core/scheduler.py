@@ -8,6 +8,7 @@ import logging
 import math
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -137,6 +138,7 @@ class Scheduler:
         self._saving = SavingSchedule(self._save)
         self._chores_due = -math.inf  # by time.monotonic(), beside requests
         self._to_tell: dict[bool, list[Freed]] = {True: [], False: []}  # those who wait for `free`, by `disk`
+        self._purged: deque[Collection[str]] = deque()  # digests that wait for the model thread
         self._process_bytes = (-math.inf, 0)  # when they were measured, and how many
         self.lost: DeviceLost | None = None
         """Set when the process must end because it can no longer use its GPU."""
@@ -183,7 +185,8 @@ class Scheduler:
 
     def forget_purged(self, digests: Collection[str]) -> None:
         """Drop the text of documents that another core was told to forget, by the digests of their names."""
-        self._inbox.add(partial(self._holder.forget_purged, digests), ("purged", frozenset(digests)))
+        self._purged.append(digests)
+        self._inbox.add(self._forget_purged, "purged")  # one chore for all: none is refused, however long they wait
 
     def release(self, session: str, client: str = "", user: str = "") -> None:
         """Unpin the KV of a closed document: the store may evict it by its ordinary rules. Raises Busy as `forget`."""
@@ -353,6 +356,12 @@ class Scheduler:
         self._process_bytes = (-math.inf, 0)
         for on_done in told:
             self._keep_going(partial(on_done, error))
+
+    def _forget_purged(self) -> None:
+        digests = set[str]()
+        while self._purged:
+            digests.update(self._purged.popleft())
+        self._holder.forget_purged(digests)
 
     def _finish(self, request: Request) -> None:
         """Deliver the outcome; a request that gave way has none and returns to the queue."""

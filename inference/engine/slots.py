@@ -223,17 +223,18 @@ class Slots:
             slot.end_loan()
 
     def missing(self, session: str, token_ids: TokenIds) -> int:
-        """Number of these tokens whose KV is neither in a workspace nor in the store."""
+        """Number of these tokens behind the deepest place, in a workspace or the store, where a forward could go on."""
         namespace = user_of(session) if self._separates_users else ""
+        slots = (*self._idle, *self._lent)
         lengths = [
-            common_prefix_length(slot.token_ids, token_ids)
-            for slot in (*self._idle, *self._lent)
+            slot.reusable(token_ids)
+            for slot in slots
             if not self._separates_users or user_of(slot.session) == namespace
         ]
         missing = len(token_ids) - max(lengths, default=0)
         if missing >= WORTH_A_LOOK:
             with self._store.match_prefix(token_ids, namespace) as match:
-                missing = min(missing, len(token_ids) - match.length)
+                missing = min(missing, len(token_ids) - match.resumable(slots[0].workspace))
         return missing
 
     def forget(self, session: str) -> None:
@@ -279,7 +280,8 @@ class Slots:
                 slot.save()
                 if time.monotonic() >= until:
                     return False
-        for slot in self._idle[: max(0, min(len(self._idle), self.allocated - self._kept))]:
+        loose = sorted(self._idle, key=lambda slot: not is_short(slot.session))  # those of short prompts first
+        for slot in loose[: max(0, self.allocated - self._kept)]:
             slot.release()
             self._idle.remove(slot)
         return True
@@ -309,11 +311,12 @@ class Slots:
         if is_anonymous(session):
             own = _by_shared_tokens(own, token_ids)
         empty = [slot for slot in self._idle if not slot.session]
-        most = min(self._kept, self.count) if self._idle else self.count
+        whole = sum(not is_short(slot.session) for slot in (*self._idle, *self._lent))
+        may_grow = whole < self._kept or not self._idle
         if is_short(session):  # it takes the place of no whole prompt, and its workspace is freed at the next rest
-            most = self.count
+            may_grow = True
             empty += [slot for slot in self._idle if is_short(slot.session)]
-        if not own and not empty and self.allocated < most:
+        if not own and not empty and may_grow and self.allocated < self.count:
             try:
                 return self._new()
             except MemoryError as error:

@@ -9,12 +9,13 @@ import pytest
 
 from inference.checkpoints.hub import ReportProgress
 from inference.core.engine_holder import EngineHolder
-from inference.core.queue import MAX_WAITING
+from inference.core.queue import MAX_CHORES, MAX_WAITING
 from inference.core.scheduler import Scheduler
 from inference.engine.engine import Engine
 from inference.engine.interface import DeviceHooks, EngineInfo
 from inference.engine.request import Request
 from kv_store.interface import StoreStats
+from kv_store.purges import digest
 from protocol.errors import BadModel, Busy, Cancelled, EngineUnavailable, MidfillError
 from protocol.messages import Completion, CompletionRequest, CoreStatus, Prompt, Usage
 
@@ -89,6 +90,9 @@ class SteppedEngine:
 
     def forget(self, session: str) -> None:
         self.forgotten.append(session)
+
+    def documents(self) -> set[str]:
+        return {"secret.py", "open.py"}
 
     def stats(self) -> StoreStats:
         return StoreStats(tiers=(), evicted_tokens=0)
@@ -392,6 +396,19 @@ def test_client_whose_line_is_full_is_refused_and_others_are_not(scheduler: Sche
     engine.steps.release(MAX_WAITING + 2)
     assert other.text() == "other"
     assert all(isinstance(listener.wait(), Completion) for listener in waiting)
+
+
+def test_what_other_cores_purge_meanwhile_is_forgotten_however_much_it_is(
+    scheduler: Scheduler, engine: SteppedEngine
+) -> None:
+    listener = ask(scheduler, "1")
+    engine.wait_begun()
+    for document in ("secret.py", *map(str, range(MAX_CHORES))):
+        scheduler.forget_purged({digest(document)})
+    engine.steps.release(1)
+    assert listener.text() == "1"
+    assert scheduler.close(PATIENCE_S)
+    assert engine.forgotten == ["*/secret.py"]
 
 
 def test_a_user_with_many_connections_has_one_users_share(scheduler: Scheduler, engine: SteppedEngine) -> None:

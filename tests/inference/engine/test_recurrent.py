@@ -139,6 +139,18 @@ def test_after_a_restart_a_prompt_is_computed_once_more(tmp_path: Path) -> None:
     engine.close()
 
 
+def test_after_a_restart_the_short_prompt_answers_first(tmp_path: Path) -> None:
+    """Pages without snapshots are of no use: the whole prompt would be computed before the answer."""
+    folder = write_model(tmp_path / "model", "Lfm2", recurrent=True)
+    request = CompletionRequest("me/a.py", Prompt(BLOCK * 12, "\n", "x = "), 6, StopRule(indent=0), max_prefill_ms=1)
+    for _ in range(2):
+        engine = load(folder, cache_folder=tmp_path / "kv", slots=2)
+        assert engine.complete(request).is_short
+        engine.complete(structs.replace(request, max_tokens=0))
+        assert not engine.complete(request).is_short
+        engine.close()
+
+
 @pytest.fixture(scope="module")
 def dry(tmp_path_factory: pytest.TempPathFactory) -> tuple[Engine, Engine]:
     """Engines that count, as for a model with recurrent layers and for one without."""

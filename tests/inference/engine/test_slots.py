@@ -140,6 +140,17 @@ def test_a_short_prompt_takes_the_place_of_no_whole_one_and_is_let_go_at_rest() 
     assert place.store.stats().tokens == 0
 
 
+def test_a_short_prompt_counts_among_none_that_documents_keep() -> None:
+    place = Workplace(4, kept=2)
+    place.compute(PROMPT, "me/a")
+    for session in (short_session("me/b"), "me/b", short_session("me/b")):
+        place.compute(OTHER, session)
+    assert (place.compute(PROMPT, "me/a"), place.compute(OTHER, "me/b"), place.made) == (1, 1, 3)
+    place.compute(OTHER, short_session("me/b"))
+    assert place.slots.save()
+    assert {each.session for each in place.slots.residents() if each.workspace} == {"me/a", "me/b"}
+
+
 def test_a_workspace_that_is_not_kept_lasts_until_its_prompt_is_saved() -> None:
     place = Workplace(3, kept=1)
     with place.slots.lend("a", packed(PROMPT)) as first, place.slots.lend("b", packed(OTHER)) as second:
