@@ -78,7 +78,10 @@ def write_index(folder: PageFolder, residency: Residency, most: int | None, forg
 
 
 def forget(folder: PageFolder, residency: Residency, documents: Collection[str]) -> None:
-    """Write purges to the index. If that fails, empty the whole tier, since the documents must not remain."""
+    """Write purges to the index. If that fails, empty the whole tier, since the documents must not remain.
+
+    Logs where the disk keeps even that: memory is purged of this document and of those that follow all the same.
+    """
     try:
         write_index(folder, residency, None, documents)
     except OSError as error:
@@ -86,7 +89,10 @@ def forget(folder: PageFolder, residency: Residency, documents: Collection[str])
         residency.empty(residency.last)
         residency.changed.clear()
         folder.removed.clear()
-        folder.replace_index()
+        try:
+            folder.replace_index()
+        except (BadFileError, OSError) as failure:
+            log.error("the index may keep the name of a document that is purged: %s", failure)
 
 
 def write_if_possible(folder: PageFolder, residency: Residency, most: int | None = None) -> bool:

@@ -657,6 +657,28 @@ def test_what_cannot_be_purged_alone_goes_with_all_the_rest(
     assert loadable(kv, make_store(disk=200), tuple(range(100, 132))) == 32
 
 
+def test_memory_is_purged_though_the_disk_has_become_read_only(kv, make_store, monkeypatch, caplog) -> None:
+    store = make_store(disk=200)
+    for session, token_ids in (("run/a.py", IDS), ("run/b.py", tuple(range(100, 132)))):
+        insert(kv, store, token_ids, session)
+    store.save()
+
+    def fail(*_: object, **__: object) -> None:
+        raise OSError(30, "Read-only file system")
+
+    with monkeypatch.context() as disk:
+        disk.setattr(Path, "unlink", fail)
+        disk.setattr(store._folder.index, "write", fail)
+        for document in ("a.py", "b.py"):
+            store.purge(f"*/{document}")
+    assert (store.stats().tokens, set(store.documents())) == (0, set())
+    assert caplog.text.count("the index may keep the name of a document that is purged") == 2
+    insert(kv, store, IDS)
+    store.save()
+    store.purge("*/a")  # the disk can be written to again
+    assert store.save()
+
+
 def test_an_index_that_cannot_be_written_is_said_once_and_caught_up_with(kv, make_store, monkeypatch, caplog) -> None:
     store = make_store(disk=200)
     insert(kv, store, IDS)
