@@ -81,7 +81,6 @@ STEP_S = 1.0
 """Longest wait of a step; the events that end one sooner are an answer and `wake`."""
 KEY_TOKENS = 64
 """Tokens by which anonymous prompts are told apart: a new keystroke leaves them as they are."""
-"""Seconds that closing waits for the server's connections."""
 
 UNREPORTED = "the engine does not report cached tokens (vLLM: --enable-prompt-tokens-details), so they are estimated"
 
