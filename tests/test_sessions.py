@@ -50,7 +50,7 @@ def prose() -> list[str]:
     """Paragraphs on a line each, of hundreds of letters."""
     text = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
     paragraphs = [" ".join(part.split()) for part in re.split(r"\n\n|\n- ", text)]
-    return ["\n\n".join(part for part in paragraphs if len(part) > 60)]
+    return ["\n\n".join(part for part in paragraphs if len(part) > 30)]
 
 
 def ideographs() -> list[str]:

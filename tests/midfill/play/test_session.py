@@ -140,8 +140,15 @@ def test_suggestions_follow_the_edits_in_utf_16(page: Page) -> None:
 
 def test_another_model_is_another_core(page: Page, monkeypatch: pytest.MonkeyPatch) -> None:
     async def models(_: Settings) -> list[dict[str, Any]]:
-        fields = {"source": "test", "family": "", "sizeBytes": 2_000_000, "quantization": "", "problem": ""}
-        fields |= {"here": True}
+        fields = {
+            "source": "test",
+            "family": "",
+            "sizeBytes": 2_000_000,
+            "quantization": "",
+            "problem": "",
+            "runsWith": "",
+        }
+        fields |= {"here": True, "problem": "", "runsWith": ""}
         return [{**fields, "name": "two"}, {**fields, "name": "three", "problem": "too large"}]
 
     monkeypatch.setattr("midfill.play.session.models_of_this_machine", models)
