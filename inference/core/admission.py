@@ -12,7 +12,7 @@ from starlette.datastructures import Headers
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from inference.core.connections import REQUEST_S, Address, LoopShares
+from inference.core.connections import REQUEST_S, STRANGER_WAIT_S, Address, LoopShares
 from inference.core.http.responses import error_response
 from inference.core.pages import EVENTS_PATH, KEY_PATH, STATIC_PATH, PageKeys, bearer_of
 from inference.core.users import User, Users
@@ -141,8 +141,10 @@ class RequireToken:
             headers = Headers(scope=scope)
             user = scope["user"] = self._access.user(headers, is_websocket=scope["type"] == "websocket")
             host, path = (scope["client"] or ("",))[0], scope["path"]
-            turn = f"stranger {host}" if user is None else turn_of(f"http {host}", user.name)
-            await self._shares.pay(turn, REQUEST_S)
+            if user is None:
+                await self._shares.pay(f"stranger {host}", REQUEST_S, STRANGER_WAIT_S)
+            else:
+                await self._shares.pay(turn_of(f"http {host}", user.name), REQUEST_S)
             if user is not None or self._access.opens_page(path, headers):
                 self._admit((scope["client"], scope["server"]))
                 if user is not None and not user.may_use(path):

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from typing import Any
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -25,6 +26,8 @@ LOOP_CREDIT_S = 0.25
 MESSAGE_S = 1e-4  # of the event loop, to receive a frame
 BYTE_S = 1e-8  # for each of its bytes
 REQUEST_S = 1e-3  # to receive a request, and send its response
+STRANGER_WAIT_S = 1.0
+"""Longest wait of a request without a token: a flood from its address must not fail health checks, or a proof."""
 
 Address = tuple[object, object]
 """The client's host and port, and the core's: one client port may reach two ports of a core."""
@@ -88,13 +91,17 @@ class LoopShares:
     def __init__(self) -> None:
         self._due: dict[str, float] = {}  # by turn, when what was taken is paid for, by the loop's time
 
-    async def pay(self, turn: str, seconds: float) -> None:
-        """Let others go first, and wait while the user has taken LOOP_CREDIT_S more than their share."""
+    async def pay(self, turn: str, seconds: float, longest_s: float = math.inf) -> None:
+        """Let others go first, and wait while the user has taken LOOP_CREDIT_S more than their share.
+
+        What a wait of `longest_s` does not pay for is remitted.
+        """
         now = asyncio.get_running_loop().time()
         oldest = now - LOOP_CREDIT_S / LOOP_SHARE
         if turn not in self._due:
             self._due = {other: due for other, due in self._due.items() if due > oldest}
-        self._due[turn] = max(self._due.get(turn, oldest), oldest) + seconds / LOOP_SHARE
+        due = max(self._due.get(turn, oldest), oldest) + seconds / LOOP_SHARE
+        self._due[turn] = min(due, now + longest_s)
         await asyncio.sleep(max(0.0, self._due[turn] - now))
 
 

@@ -157,13 +157,16 @@ def download_telling(name: str, tell: Callable[[dict[str, object]], None]) -> No
 
 
 def _choice(model: LocalModel, settings: Settings, device: Device, llama_server: str) -> ModelChoice:
-    needed, problem = (0, model.problem) if model.problem else _needed(model, settings, device, llama_server)
+    try:
+        needed, problem = (0, model.problem) if model.problem else _needed(model, settings, device, llama_server)
+    except MidfillError as error:  # a bad setting, which keeps a core from any engine
+        return ModelChoice(model, 0, str(error))
     if not model.fim and not model.problem:
         problem = "its tokenizer has no fill-in-the-middle markers that midfill knows"
     if not problem:
         return ModelChoice(model, needed, "")
     try:
-        if llama_server_for(model.name, problem):
+        if llama_server_for(model.name, problem, settings.fim_format):
             return ModelChoice(model, 0, "", runs_with="llama-server")
     except BadModel as error:
         problem = str(error)
@@ -173,12 +176,12 @@ def _choice(model: LocalModel, settings: Settings, device: Device, llama_server:
 def _needed(model: LocalModel, settings: Settings, device: Device, llama_server: str) -> tuple[int, str]:
     """About the bytes with one workspace and nothing resident, as the core plans them, and what is wrong with them.
 
-    0 if they are unknown, as in llama-server, or if the model is spread over all devices.
+    0 if they are unknown, as in llama-server, or if the model is spread over all devices. BadInput for a bad setting.
     """
     try:
         checkpoint = open_checkpoint(model.path, model.name)
         plan = plan_load(engine_options(settings), checkpoint, device.machine(llama_server))
-    except (MidfillError, OSError) as error:  # also a file that is being written
+    except (BadModel, OSError) as error:  # also a file that is being written
         return 0, str(error)
     if plan.placement.runner in ("llama-server", "all devices"):
         return 0, ""

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from ipaddress import ip_address
+from pathlib import Path
 from typing import Any, Literal, Protocol, TypeVar
 from urllib.parse import urlsplit
 
@@ -15,7 +16,7 @@ import msgspec
 from inference.text.token_ids import TokenIds
 from protocol.errors import BadInput, Busy, EngineUnavailable
 from protocol.messages import Sampling
-from protocol.settings import LOCAL_ENGINE, local_path
+from protocol.settings import LOCAL_ENGINE
 
 LLAMA_SERVER = "llama-server"
 OPENAI = "openai"
@@ -54,12 +55,20 @@ def read_engine_address(engine: str) -> EngineAddress | None:
     if engine == LOCAL_ENGINE:
         return None
     if kind == LLAMA_SERVER and "://" not in place:
-        return EngineAddress("llama-server", program=str(local_path(place) or place or LLAMA_SERVER))
+        return EngineAddress("llama-server", program=_program(place))
     if kind not in (LLAMA_SERVER, OPENAI):
         raise BadInput(
             f"engine = {engine!r}: expected local, llama-server, llama-server=PROGRAM, llama-server=URL or openai=URL"
         )
     return EngineAddress("openai" if kind == OPENAI else "llama-server", url=_checked_url(engine, place))
+
+
+def _program(place: str) -> str:
+    """A path, or a name on the PATH; as it is but for a home folder, since programs look at the name they run under."""
+    if place.startswith("~"):
+        with suppress(RuntimeError, ValueError):  # no such user
+            return str(Path(place).expanduser())
+    return place or LLAMA_SERVER
 
 
 def _checked_url(engine: str, url: str) -> str:

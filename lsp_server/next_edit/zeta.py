@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from lsp_server.documents.documents import Position
+from lsp_server.documents.documents import Position, split_lines
 from lsp_server.next_edit.formats import (
     BadAnswer,
     LaidPrompt,
@@ -152,7 +152,7 @@ class TaggedZeta(Zeta):
             raise BadAnswer(f"the answer has {len(tags)} tags, and not a first and a last one")
         if text[: tags[0].start()].strip() or text[tags[-1].end() :].strip():
             raise BadAnswer("the answer has text outside of its tags")
-        lines = prompt.region.splitlines(keepends=True)
+        lines = split_lines(prompt.region)[:-1]  # the last one, behind the region's last line feed, is empty
         places = (0, *prompt.anchor.cuts, len(lines))
         first, last = int(tags[0][1]), int(tags[-1][1])
         if not 1 <= first <= last <= len(places) or not all(1 <= int(tag[1]) <= len(places) for tag in tags):

@@ -285,7 +285,7 @@ class EditingSession:
                 opened.unanswered = opened.edits, opened.cursor
             if opened.requests == now[1]:
                 opened.invoked = False
-            if still_here and opened.lacks_prompt and not opened.latest.busy:
+            if still_here and opened.lacks_prompt and not opened.latest.busy and self._answers(opened, query):
                 opened.latest.start(partial(self._ahead, opened, query.cursor, typing=True))
         is_here = opened in self.documents and opened.edits == now[0]
         return insertions if is_here and opened.excluded is None else ()  # the rules may have changed meanwhile

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from shutil import copy
 
 import numpy as np
 import pytest
@@ -85,6 +86,15 @@ def test_what_only_llama_server_runs_is_offered_with_it(hybrid: Path, llama_serv
     for problem in (choice.problem, *model(Settings(model=str(hybrid)), ()).problems):
         assert "'qwen35moe'" in problem
         assert "install llama.cpp, with its llama-server on the PATH" in problem
+
+
+def test_a_setting_that_the_core_refuses_is_no_reason_for_another_engine(
+    home: Path, llama_server: Path, tiny_gguf: str
+) -> None:
+    copy(tiny_gguf, home / "whole.gguf")
+    settings = Settings(model=str(home / "whole.gguf"), weights="fp8")
+    (choice,) = [choice for choice in choices(settings, ()) if choice.model.name == settings.model]
+    assert (choice.runs_with, (choice.problem,)) == ("", model(settings, ()).problems)
 
 
 def test_llama_server_is_started_for_what_it_alone_runs(

@@ -11,6 +11,7 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from websockets.exceptions import ConnectionClosed, InvalidStatus
@@ -18,7 +19,15 @@ from websockets.sync.client import ClientConnection, connect
 
 from inference.core import process
 from inference.core import websocket as outbox
-from inference.core.connections import LOOP_CREDIT_S, LOOP_SHARE, AcceptErrors, Connections, LoopShares
+from inference.core.admission import Access, RequireToken
+from inference.core.connections import (
+    LOOP_CREDIT_S,
+    LOOP_SHARE,
+    STRANGER_WAIT_S,
+    AcceptErrors,
+    Connections,
+    LoopShares,
+)
 from inference.core.http.bodies import MAX_BODY_BYTES
 from inference.loading.options import EngineOptions
 from protocol.messages import CompletionRequest, Prompt
@@ -296,3 +305,25 @@ async def test_a_user_who_takes_more_than_a_share_of_the_loop_waits(monkeypatch:
     assert owed / 2 < waits[-1] <= owed  # some of it was paid meanwhile
     await shares.pay("typing", 0.001)
     assert waits[-1] == 0.0
+
+
+async def test_a_stranger_waits_briefly_whatever_others_at_the_address_ask(monkeypatch: pytest.MonkeyPatch) -> None:
+    waits = list[float]()
+
+    async def sleep(seconds: float) -> None:
+        waits.append(seconds)
+
+    async def app(*_: object) -> None: ...
+
+    monkeypatch.setattr(asyncio, "sleep", sleep)
+    core = RequireToken(app, Access(TOKEN), lambda _: None, LoopShares())
+    request: dict[str, object] = {
+        "type": "http",
+        "client": ("10.0.0.1", 1),
+        "server": None,
+        "path": "/health",
+        "headers": [],
+    }
+    for _ in range(1000):
+        await core(request, Mock(), Mock())
+    assert (waits[0], waits[-1]) == (0.0, STRANGER_WAIT_S)

@@ -53,6 +53,14 @@ def test_several_servers_are_refused_and_a_router_is_named(kind: str) -> None:
         read_engine_address(engine)
 
 
+@pytest.mark.parametrize("place", ["server", "linked", "~nosuchuser/x"])
+def test_a_program_keeps_its_name(place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "server").touch()
+    (tmp_path / "linked").symlink_to("server")
+    monkeypatch.chdir(tmp_path)  # a folder of anybody's, which a name on the PATH has nothing to do with
+    assert read_engine_address(f"llama-server={place}") == EngineAddress("llama-server", program=place)
+
+
 def test_the_local_engine_has_no_address() -> None:
     assert read_engine_address("local") is None
 

@@ -82,7 +82,7 @@ def test_an_answer_cut_by_the_limit_is_none() -> None:
 
 
 TAGGED = replace(ZETA_2_1, size=RegionSize(whole=True))
-BLOCKS = split_lines("".join(f"{'' if i % 8 == 7 else i}\n" for i in range(24)))
+BLOCKS = split_lines("\f" + "".join(f"{'' if i % 8 == 7 else i}\n" for i in range(24)))  # a form feed ends no line
 WHOLE = "".join(BLOCKS)
 
 

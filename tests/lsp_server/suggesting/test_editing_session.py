@@ -126,6 +126,18 @@ async def test_what_a_short_prompt_suggested_stays_while_it_is_typed_and_the_who
     assert [(request.prompt.increment, request.max_tokens) for request in core.requests[1:]] == [("x = s", 0)]
 
 
+@pytest.mark.parametrize("end", ["closed", "snoozed"])
+async def test_after_a_short_prompt_nothing_is_computed_where_nothing_is_suggested(
+    core: StubCore, session: EditingSession, end: str
+) -> None:
+    document = opened(session, "x = \n")
+    document.lacks_prompt = True
+    session.snooze(math.inf) if end == "snoozed" else session.close(document.document.uri)
+    assert await session.suggest(document, Query(Position(0, 4))) == ()
+    await until_rest(document)
+    assert core.requests == []
+
+
 async def test_the_rules_are_looked_at_while_the_core_is_at_work(
     core: StubCore, session: EditingSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
