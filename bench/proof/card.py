@@ -114,7 +114,7 @@ def simulated_card(rounds: int) -> Iterator[Card]:
     from tests.inference.simulated_cuda import SimulatedCuda
 
     torch.set_num_threads(1)  # more only wait for each other in tensors this small
-    with SimulatedCuda(total_bytes=2**28) as simulated:
+    with SimulatedCuda(total_bytes=2**29) as simulated:
         device = cuda.find_device("cuda")
         cuda.use(device)
         yield Card(device, rounds, simulated)

@@ -213,9 +213,10 @@ def choose_format(
 def recognise_format(known_tokens: Container[str], where: str, fallback: FIMFormat | None = None) -> FIMFormat:
     """The format whose tokens are all in `known_tokens`, or else `fallback`; BadModel, naming `where`, if None.
 
-    Families with the same tokens are distinguished by the model's name, a part of `where`.
+    Families with the same tokens are distinguished by the model's name: in `where`, a path, its folder on the hub's
+    pattern, or else the last two parts.
     """
-    name = where.lower()
+    name = _model_name(where)
     if unpublished := next((word for word in _UNPUBLISHED if word in name), None):
         raise BadModel(f"{where}: the order of a prompt's parts is not known for {unpublished}: name a --fim-format")
     named = [fim for fim in FORMATS.values() if re.search(re.escape(fim.named) + "(?![a-z])", name)]
@@ -225,6 +226,11 @@ def recognise_format(known_tokens: Container[str], where: str, fallback: FIMForm
     if fallback is not None:
         return fallback
     raise BadModel(f"{where} {_lack(named, known_tokens)}")
+
+
+def _model_name(where: str) -> str:
+    parts = re.split(r"[/\\]", where.lower())
+    return next((part for part in reversed(parts) if part.startswith("models--")), "/".join(parts[-2:]))
 
 
 def _lack(named: Sequence[FIMFormat], known_tokens: Container[str]) -> str:

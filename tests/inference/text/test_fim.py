@@ -147,7 +147,10 @@ def test_the_models_of_the_paper_are_told_from_others_by_the_word_enhance() -> N
     assert efim is FORMATS["deepseek-efim"]
     assert efim.end_ids == (32027,)
     assert recognise_format(deepseek, "deepseek-coder-6.7b-enhanced/tokenizer.json") is FORMATS["deepseek-coder"]
-    assert recognise_format(llama, "llama3.1-8b-enhance/tokenizer.json") is FORMATS["llama-efim"]
+    above = "/home/code-enhance/models/deepseek-coder/tokenizer.json"
+    assert recognise_format(deepseek, above) is FORMATS["deepseek-coder"]
+    snapshot = "hub/models--instinctguo--llama3.1-8b-enhance/snapshots/0123/tokenizer.json"
+    assert recognise_format(llama, snapshot) is FORMATS["llama-efim"]
     assert recognise_format(llama, "llama3.1-8b-train/tokenizer.json") is FORMATS["llama-fim"]
 
 
