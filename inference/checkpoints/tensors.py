@@ -22,7 +22,7 @@ def check_tensors(shape: Architecture, files: Sequence[WeightsFile], path: Path)
             )
         file, actual = found[name]
         if actual != expected:
-            raise BadModel(f"{file}: {name} has the shape {actual}, but config.json implies {expected}")
+            raise BadModel(f"{file}: {name} has the shape {actual}, but its config implies {expected}")
 
 
 def _expected(shape: Architecture) -> Iterator[tuple[str, tuple[int, ...]]]:

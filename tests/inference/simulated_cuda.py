@@ -501,8 +501,8 @@ def _set_device_guard() -> None:
 CUDA, META = 1, 14  # c10::DeviceType
 GUARDS = "_ZN3c104impl26device_guard_impl_registryE"
 
-CHECKED_SHARE = 256
-"""Allocations below a 256th of a device's memory are not counted against it one by one."""
+CHECKED_SHARE = 512
+"""Allocations below a 512th of a device's memory are not counted against it one by one."""
 
 
 def _flat(value: Any) -> list[Any]:
