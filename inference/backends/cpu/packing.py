@@ -22,7 +22,7 @@ HALF = UNIT // 2  # rows of gate, and of up, in a shared unit
 BLOCK = 64  # rows are padded to a multiple of this many columns
 GROUP_WORDS = {"int8": 8, "int4": 4, "centred_int4": 4, "int5": 5, "int6": 6}
 """32-bit words that the numbers of a group take."""
-VALUES_AT_ONCE = 2**17  # packed at once: temporaries of half a megabyte each, and few calls
+VALUES_AT_ONCE = 2**16  # packed at once, to keep temporaries small
 
 
 @dataclass(frozen=True, slots=True)

@@ -75,8 +75,9 @@ def test_several_completions_are_a_list(client: TestClient) -> None:
 
 
 def test_answers_tell_the_context_as_llama_vscode_reads_it(client: TestClient) -> None:
-    context = client.get("/props", headers=BEARER).json()["default_generation_settings"]["n_ctx"]
-    assert post(client, PATH, BODY)["generation_settings"]["n_ctx"] == context > 0
+    answer = post(client, PATH, BODY)
+    context = client.get("/props", headers=BEARER).json()["default_generation_settings"]["n_ctx"]  # of a loaded model
+    assert answer["generation_settings"]["n_ctx"] == context > 0
 
 
 def test_stream_ends_with_stop_and_timings(client: TestClient) -> None:
