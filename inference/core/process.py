@@ -265,14 +265,7 @@ def _run(
     name, cache = core_name(options.engine.model, options.engine.engine), options.engine.cache_folder
     journal = None if cache is None else PurgeJournal(cache)
 
-    def forget_saved(session: str) -> None:
-        if journal is not None and cache is not None:
-            try:
-                journal.add(document_of(session))
-            except OSError as error:
-                log.warning("the user's other cores cannot be told to forget a document: %s", error)
-            purge_saved(cache, session)
-
+    forget_saved = None if cache is None or journal is None else partial(_forget_saved, journal, cache)
     clear_saved = None if cache is None else partial(remove_other_models, cache)
     is_local = options.engine.engine == LOCAL_ENGINE
     speeds = SpeedRecord(options.speed_folder, options.engine) if options.speed_folder and is_local else None
@@ -315,6 +308,15 @@ def _run(
     if scheduler.lost is not None:
         raise scheduler.lost
     return has_ended
+
+
+def _forget_saved(journal: PurgeJournal, cache: Path, session: str) -> None:
+    """Tell the user's other cores to forget a document, then remove what is saved of it."""
+    try:
+        journal.add(document_of(session))
+    except OSError as error:
+        log.warning("the user's other cores cannot be told to forget a document: %s", error)
+    purge_saved(cache, session)
 
 
 def check_certificate(chain: Path, key: Path) -> None:
