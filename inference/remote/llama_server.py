@@ -77,8 +77,6 @@ class LlamaServerChild:
         except subprocess.TimeoutExpired:
             log.warning("llama-server (process %d) does not end", self._process.pid)
             self._process.kill()
-        if self.address.socket:
-            Path(self.address.socket).unlink(missing_ok=True)
 
     def check(self) -> None:
         """Raise EngineUnavailable if the server has ended."""
@@ -125,7 +123,7 @@ def start_llama_server(program: str, options: EngineOptions) -> LlamaServerChild
     place = [address.socket] if address.socket else [f"{parts.hostname}", "--port", f"{parts.port}"]
     command = [found, "--model", str(file), "--host", *place]
     process = subprocess.Popen(
-        [sys.executable, "-I", supervisor.__file__, *command],
+        [sys.executable, "-I", supervisor.__file__, address.socket, *command],
         stdin=subprocess.PIPE,
         stdout=sys.stderr.fileno(),  # the core's log
         env={**os.environ, **child_environment(options, states), "LLAMA_API_KEY": key},

@@ -1,6 +1,6 @@
-"""Runs a program until it ends or standard input does: `python supervisor.py PROGRAM ARGUMENTS`.
+"""Runs a program until it ends or standard input does: `python supervisor.py FILE PROGRAM ARGUMENTS`.
 
-The core starts llama-server through it and holds the other end of the pipe. The system closes the pipe however the core
+FILE is what the program leaves behind, such as its socket, and is removed at the end; empty for none. The core starts llama-server through it and holds the other end of the pipe. The system closes the pipe however the core
 ends, so the program never outlives it. Imports the standard library alone, since it stays in memory.
 """
 
@@ -10,12 +10,13 @@ import os
 import subprocess
 import sys
 import threading
+from contextlib import suppress
 
 TERMINATE_S = 5.0
 """Seconds that the program may take to end before it is killed."""
 
 
-def main(command: list[str]) -> int:
+def main(leftover: str, command: list[str]) -> int:
     """The program's exit status; 127 if it cannot be started."""
     try:
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL)
@@ -23,7 +24,10 @@ def main(command: list[str]) -> int:
         sys.stderr.write(f"{command[0]} cannot be started: {error}\n")
         return 127
     threading.Thread(target=_end_with_input, args=(process,), daemon=True).start()
-    return process.wait()
+    status = process.wait()
+    with suppress(OSError):
+        os.unlink(leftover)
+    return status
 
 
 def _end_with_input(process: subprocess.Popen[bytes]) -> None:
@@ -37,4 +41,4 @@ def _end_with_input(process: subprocess.Popen[bytes]) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main(sys.argv[1], sys.argv[2:]))

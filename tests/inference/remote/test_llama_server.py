@@ -197,11 +197,13 @@ def test_only_gguf_files_are_taken(gguf: Path, tmp_path: Path) -> None:
             gguf_file(model)
 
 
-def test_the_program_ends_when_the_core_is_killed(tmp_path: Path) -> None:
-    pid_file = tmp_path / "pid"
+def test_the_program_ends_when_the_core_is_killed_and_leaves_no_socket(tmp_path: Path) -> None:
+    pid_file, left = tmp_path / "pid", tmp_path / "socket"
+    left.touch()
     sleeper = f"import os, time; open({str(pid_file)!r}, 'w').write(str(os.getpid())); time.sleep(1000)"
     core = "import subprocess, sys, time\nsubprocess.Popen(sys.argv[1:], stdin=subprocess.PIPE)\ntime.sleep(1000)\n"
-    command = [sys.executable, "-c", core, sys.executable, "-I", supervisor.__file__, sys.executable, "-c", sleeper]
+    supervised = [sys.executable, "-I", supervisor.__file__, str(left), sys.executable, "-c", sleeper]
+    command = [sys.executable, "-c", core, *supervised]
     with subprocess.Popen(command) as process:
         deadline = time.monotonic() + PATIENCE_S
         while not (pid_file.exists() and pid_file.read_text()):
@@ -209,8 +211,12 @@ def test_the_program_ends_when_the_core_is_killed(tmp_path: Path) -> None:
             time.sleep(0.01)
         process.kill()
     assert ends(int(pid_file.read_text()))
+    deadline = time.monotonic() + PATIENCE_S
+    while left.exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
 
 
 def test_a_program_that_cannot_be_started(capsys: pytest.CaptureFixture[str]) -> None:
-    assert supervisor.main(["/no/such/program"]) == 127
+    assert supervisor.main("", ["/no/such/program"]) == 127
     assert "/no/such/program cannot be started" in capsys.readouterr().err
