@@ -106,7 +106,8 @@ class Feed:
         """Number of events built so far."""
         self._lock = threading.Lock()
         self._listeners: list[Callable[[bytes | None], None]] = []
-        self._prompts: dict[str, Prompt] = {}  # of each session the last one; the latest last
+        self.prompts: dict[str, Prompt] = {}
+        """The last prompt of each session; the latest last."""
         self._process = psutil.Process()
 
     @property
@@ -127,6 +128,11 @@ class Feed:
                 "answered": None if answered is None else self._answered(answered, snapshot.stretches),
             }
         )
+
+    def forget(self) -> None:
+        """Drop the sessions' last prompts; the next request of each counts as one that inserted nothing."""
+        with self._lock:
+            self.prompts.clear()
 
     def tell(self, status: CoreStatus) -> None:
         """Send the core's status, if there is a listener."""
@@ -161,7 +167,7 @@ class Feed:
             with self._lock:
                 self._listeners.remove(send)
                 if not self._listeners:
-                    self._prompts.clear()
+                    self.prompts.clear()
 
     def close(self) -> None:
         """End all streams: the core exits."""
@@ -201,10 +207,10 @@ class Feed:
     def _inserted(self, session: str, prompt: Prompt) -> str:
         """What was inserted before the cursor since the session's last prompt; nothing if the prefix has changed."""
         with self._lock:
-            earlier = self._prompts.pop(session, prompt)
-            self._prompts[session] = prompt
-            if len(self._prompts) > _REMEMBERED_SESSIONS:
-                del self._prompts[next(iter(self._prompts))]
+            earlier = self.prompts.pop(session, prompt)
+            self.prompts[session] = prompt
+            if len(self.prompts) > _REMEMBERED_SESSIONS:
+                del self.prompts[next(iter(self.prompts))]
         if earlier.prefix != prompt.prefix:
             return ""
         return prompt.increment[Prefix.similarity(earlier.increment, prompt.increment) :]

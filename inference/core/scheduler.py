@@ -81,6 +81,9 @@ class Watch(Protocol):
 
     def see(self, snapshot: Snapshot) -> None: ...
 
+    def forget(self) -> None:
+        """Drop the text that is kept of former snapshots."""
+
 
 _REST_S = 0.5
 """Seconds; usually longer than the pause between two keys of continuous typing."""
@@ -181,6 +184,8 @@ class Scheduler:
         waiting = self._inbox.cancel(lambda request: request.key == (client, session))
         if waiting is not None:
             self._deliver(waiting, Cancelled("the client asked the core to forget the session"))
+        if self._watch is not None:
+            self._watch.forget()
         self._inbox.add(partial(self._holder.forget, session), ("forget", session), turn_of(client, user))
 
     def forget_purged(self, digests: Collection[str]) -> None:
@@ -361,6 +366,8 @@ class Scheduler:
         digests = set[str]()
         while self._purged:
             digests.update(self._purged.popleft())
+        if self._watch is not None:
+            self._watch.forget()
         self._holder.forget_purged(digests)
 
     def _finish(self, request: Request) -> None:

@@ -38,7 +38,7 @@ CURRENT, SEPARATOR, UPDATED = "<<<<<<< CURRENT\n", "=======\n", ">>>>>>> UPDATED
 NO_EDITS = "NO_EDITS"
 ACCEPTED = "// User accepted prediction:\n"
 END = "<[end▁of▁sentence]>"
-_TAG = re.compile(r"<\|marker_(\d+)\|>")
+_TAG = re.compile(r"<\|marker_([0-9]{1,6})\|>")
 _MARKERS = re.compile(
     r"<\[fim-\w+\]>|<\[(?:begin|end)▁of▁sentence\]>|<filename>|<\|user_cursor\|>|<\|marker_\d+\|>"
     r"|<<<<<<< CURRENT|>>>>>>> UPDATED|^=======$",

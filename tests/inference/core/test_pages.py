@@ -116,6 +116,9 @@ def test_a_listener_sees_what_is_resident_and_what_each_request_computes(core: S
             assert 0 < sum(stretch["tokens"] for stretch in computed) <= answered["usage"]["recomputed_tokens"]
             assert {stretch["part"] for stretch in computed} == {"increment"}
             assert parts.endswith("".join(stretch["text"] for stretch in computed))
+        assert any("os.listdir(" in prompt.increment for prompt in core.feed.prompts.values())
+        core.scheduler.forget("c1/file:///a/b.py")
+        assert not core.feed.prompts
 
 
 def test_without_a_listener_no_event_is_built(core: Served, key: str) -> None:

@@ -111,6 +111,7 @@ def test_blocks_are_read(text: str, region: str) -> None:
     [
         "new\n",
         "<|marker_1|>new\n",
+        f"<|marker_1|>new\n<|marker_{'9' * 5000}|>",
         "<|marker_1|>new\n<|marker_5|>",
         "<|marker_3|>new\n<|marker_1|>",
         "<|marker_0|>new\n<|marker_1|>",
