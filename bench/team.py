@@ -121,7 +121,7 @@ class Typist:
     keys: int = 0
     typed: int = 0  # keys that the last suggestion answered
     milliseconds: list[float] = field(default_factory=list)  # of answered requests
-    heats: Counter[str] = field(default_factory=Counter)
+    outcomes: Counter[str] = field(default_factory=Counter)
     _cost: PromptCost | None = None
 
     def start_counting(self) -> None:
@@ -129,7 +129,7 @@ class Typist:
         self.core.start_counting()
         self.keys = self.typed = 0
         self.milliseconds.clear()
-        self.heats.clear()
+        self.outcomes.clear()
 
     async def type(self, settings: Settings, language: str, until: float) -> None:
         """Type the part of the session key by key, until this `time.monotonic()` or its end."""
@@ -145,7 +145,7 @@ class Typist:
                 self.typed += 1
             elif self._cost is not None:
                 self.milliseconds.append((time.perf_counter() - started) * 1e3)
-                self.heats[self._cost.heat] += 1
+                self.outcomes[self._cost.cache_outcome] += 1
 
         for step in play(self.part):
             await asyncio.sleep(self._pause(random, last, step.time))
@@ -259,7 +259,7 @@ async def run(
 def figures(typists: Sequence[Typist], resident: Sequence[int]) -> dict[str, Any]:
     """The figures of a run; times in milliseconds, memory in MB."""
     milliseconds = [taken for typist in typists for taken in typist.milliseconds]
-    heats: Counter[str] = sum((typist.heats for typist in typists), Counter())
+    outcomes: Counter[str] = sum((typist.outcomes for typist in typists), Counter())
     failures: Counter[str] = sum((typist.core.failures for typist in typists), Counter())
     if not milliseconds:
         raise SystemExit(f"no request was answered: {dict(failures) or 'type for longer'}")
@@ -275,7 +275,7 @@ def figures(typists: Sequence[Typist], resident: Sequence[int]) -> dict[str, Any
         "lost": sum(typist.core.lost for typist in typists),
         "failures": dict(failures),
         "time_to_suggestion_ms": percentiles(milliseconds),
-        "hot_share": round(heats["hot"] / heats.total(), 4),
+        "hit_share": round(outcomes["hit"] / outcomes.total(), 4),
         "fairness": round(max(slow) / median(slow), 2),
         "core_mb": {"first": resident[0] // 10**6, "most": max(resident) // 10**6, "last": resident[-1] // 10**6},
     }

@@ -32,7 +32,7 @@ from lsp_server.suggesting.open_documents import OpenDocument, enabled_sources
 from lsp_server.suggesting.reasons import Reason, of_core
 from lsp_server.suggesting.requests import LONGEST_PREFILL_MS, PromptCost
 from lsp_server.usage.acceptance import Acceptances
-from lsp_server.usage.statistics import HEATS, NEXT_EDITS, Recorder, statistics_file
+from lsp_server.usage.statistics import CACHE_OUTCOMES, NEXT_EDITS, Recorder, statistics_file
 from protocol.errors import BadInput
 from protocol.messages import Usage
 from protocol.settings import Settings
@@ -199,7 +199,7 @@ class Notices:
             "ahead": cost.ahead,
             "source": cost.source,
             "ms": round(cost.milliseconds, 3),
-            "heat": cost.heat,
+            "cacheOutcome": cost.cache_outcome,
             "usage": {name: getattr(cost.usage, name) for name in _USAGE},
         }
         self._tell(USAGE, params)
@@ -405,7 +405,7 @@ class MidfillServer(LanguageServer):
         documents = self.session.documents
         if cost.source == "core" and not cost.ahead:
             group = self.recorder.group(documents[cost.uri].document.language_id)
-            self.recorder.count(group, HEATS[cost.heat])
+            self.recorder.count(group, CACHE_OUTCOMES[cost.cache_outcome])
         cursor = documents.codec.encode(documents[cost.uri].document, cost.cursor)
         send = functools.partial(self.notices.cost, cost, cursor)
         if cost.ahead:

@@ -35,12 +35,12 @@ from protocol.errors import BadInput
 
 Dimension = Literal["day", "model", "language"]
 
-COLUMNS = ("shown", "accepted", "kept 30 s", "kept 10 min", "of your code", "hot", "p50 ms", "p95 ms")
+COLUMNS = ("shown", "accepted", "kept 30 s", "kept 10 min", "of your code", "cache hits", "p50 ms", "p95 ms")
 LEGEND = (
     "Accepted: the share of shown suggestions that you accepted, whole or in part.",
     "Kept: the share of accepted characters that was still there later.",
     "Of your code: accepted characters in all that you typed or accepted.",
-    "Hot: prompts of which at most 3 tokens more than the inserted ones were computed.",
+    "Cache hits: prompts of which at most 3 tokens more than the inserted ones were computed.",
     "p50, p95: the time from a request to its suggestion, at most.",
 )
 
@@ -90,7 +90,7 @@ class Summary:
             "kept_share_30s": statistics.kept_share_30s,
             "kept_share_10min": statistics.kept_share_10min,
             "written_share": statistics.written_share,
-            "hot_share": statistics.hot_share,
+            "hit_share": statistics.hit_share,
             "time_to_suggestion_ms": {f"p{rank}": statistics.latency_ms(rank / 100) for rank in (50, 95, 99)},
             "answers_by_ms": dict(zip([*map(str, LATENCY_CLASSES_MS), "more"], answers, strict=True)),
         }
@@ -110,7 +110,7 @@ def cells(statistics: Statistics) -> tuple[str, ...]:
         percent(statistics.kept_share_30s),
         percent(statistics.kept_share_10min),
         percent(statistics.written_share),
-        percent(statistics.hot_share),
+        percent(statistics.hit_share),
         latency(statistics, 0.5),
         latency(statistics, 0.95),
     )
@@ -211,7 +211,7 @@ def _cards(whole: Statistics) -> list[str]:
         ("accepted", percent(whole.acceptance_share), f"{accepted:,} of {whole.shown:,} suggestions"),
         ("kept after 10 min", percent(whole.kept_share_10min), f"{percent(whole.kept_share_30s)} after 30 s"),
         ("of your code", percent(whole.written_share), f"{whole.accepted_characters:,} characters accepted"),
-        ("hot prompts", percent(whole.hot_share), f"of {whole.hot + whole.warm + whole.cold:,}"),
+        ("cache hits", percent(whole.hit_share), f"of {whole.hits + whole.partial_hits + whole.misses:,}"),
         ("to a suggestion", f"{latency(whole, 0.5)} ms", f"p50; p95 {latency(whole, 0.95)} ms"),
     )
     return [f'<div class="card"><p>{name}</p><b>{value}</b><p>{more}</p></div>' for name, value, more in cards]

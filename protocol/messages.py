@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
-PROTOCOL_VERSION = 10
+PROTOCOL_VERSION = 11
 MAX_ALTERNATIVES = 16  # more are of no use, and each takes model time
 MAX_STOP_TEXTS = 64
 MAX_STOP_CHARS = 256
@@ -190,23 +190,23 @@ class CoreStatus(Value, frozen=True):
     chars_per_token: float = 0.0  # of source code, by this tokenizer; 0 until loaded
 
 
-Heat = Literal["hot", "warm", "cold"]
+CacheOutcome = Literal["hit", "partial", "miss"]
 
-# Tokens that a hot request may recompute beyond the inserted ones: typing retokenizes the token before the cursor,
+# Tokens that a cache hit may recompute beyond the inserted ones: typing retokenizes the token before the cursor,
 # and a backspace the two before it.
 SLACK_TOKENS = 3
 # Of source code with the vocabularies of current code models; used without a measurement.
 _CHARS_PER_TOKEN = 3.2
 
 
-def heat(usage: Usage, inserted_tokens: int) -> Heat:
-    """The heat of a request after an edit that inserted `inserted_tokens` (0 for a deletion or a move).
+def cache_outcome(usage: Usage, inserted_tokens: int) -> CacheOutcome:
+    """The cache outcome of a request after an edit that inserted `inserted_tokens` (0 for a deletion or a move).
 
     An engine that keeps whole blocks recomputes the rest of the last one with every request.
     """
     if usage.recomputed_tokens < inserted_tokens + SLACK_TOKENS + usage.block_tokens:
-        return "hot"
-    return "cold" if usage.recomputed_tokens >= usage.prompt_tokens else "warm"
+        return "hit"
+    return "miss" if usage.recomputed_tokens >= usage.prompt_tokens else "partial"
 
 
 def estimate_tokens(chars: int, chars_per_token: float = 0.0) -> int:

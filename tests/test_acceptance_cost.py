@@ -53,7 +53,7 @@ async def editor(engine: Engine) -> AsyncIterator[Editor]:
     editor.session.close("file:///a.py")
 
 
-async def test_undoing_an_acceptance_is_hot(editor: Editor) -> None:
+async def test_undoing_an_acceptance_is_a_cache_hit(editor: Editor) -> None:
     (text,) = await editor.suggest(CURSOR)
     end = end_of(CURSOR, text)
     for _ in range(2):

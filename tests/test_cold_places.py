@@ -101,7 +101,7 @@ def writer() -> Writer:
     return Writer(slow_engine())
 
 
-async def test_the_first_answer_computes_little_and_the_switch_costs_no_key_its_heat(writer: Writer) -> None:
+async def test_the_first_answer_computes_little_and_the_switch_costs_no_key_its_cache_hit(writer: Writer) -> None:
     first = await writer.type(TYPED[0])
     assert first.usage.recomputed_tokens == first.usage.prompt_tokens <= SHORT_TOKENS
     await writer.rest()

@@ -63,4 +63,4 @@ async def test_keystrokes_cost_the_same_with_all_sources(tmp_path: Path, texts: 
     assert every.origins >= {"definitions", "usages", "similar", "edits"}
     assert today.origins == {"visits"}
     assert every.mean <= today.mean + 0.5
-    assert every.hot_share() >= today.hot_share() - 0.002
+    assert every.hit_share() >= today.hit_share() - 0.002

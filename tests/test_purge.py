@@ -154,7 +154,7 @@ async def test_what_another_client_had_of_the_document_goes_too_from_idle_worksp
     assert not any(MARK in text for text in editor.resident())
 
 
-async def test_a_closed_document_is_hot_when_it_is_opened_again(editor: Editor) -> None:
+async def test_a_closed_document_hits_the_cache_when_it_is_opened_again(editor: Editor) -> None:
     text = (SOURCE / "suggesting" / "queries.py").read_text()
     await editor.ask(main := editor.open("main.py", text), 9)
     editor.close(main)
@@ -164,7 +164,7 @@ async def test_a_closed_document_is_hot_when_it_is_opened_again(editor: Editor) 
     assert second.recomputed_tokens <= 1
 
 
-async def test_an_ignored_file_that_lent_no_text_stays_hot_in_its_own_prompts(editor: Editor) -> None:
+async def test_an_ignored_file_that_lent_no_text_stays_a_cache_hit_in_its_own_prompts(editor: Editor) -> None:
     lib = editor.open("lib.py", f"def {MARK}_crossing():\n    return 1\n" * 8)
     await editor.ask(lib, 3)
     editor.exclude("lib.py", ".gitignore")

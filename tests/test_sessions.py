@@ -18,7 +18,7 @@ from lsp_server.suggesting.queries import Query
 from lsp_server.suggesting.requests import PromptCost
 from midfill.replay.player import EngineCore
 from midfill.replay.results import percentile
-from protocol.messages import Completion, CompletionRequest, heat
+from protocol.messages import Completion, CompletionRequest, cache_outcome
 from protocol.settings import TINY_MODEL, Settings
 from tests.sessions import Key, Person, Weights, session
 
@@ -68,7 +68,7 @@ class Desk:
     settings: Settings
     folder: str = "file:///project"
     costs: list[PromptCost] = field(default_factory=list)
-    records: list[tuple[str, int, str]] = field(default_factory=list)  # kind, recomputed tokens, heat
+    records: list[tuple[str, int, str]] = field(default_factory=list)  # kind, recomputed tokens, cache outcome
 
     def __post_init__(self) -> None:
         self.core = CheckingCore(self)
@@ -102,13 +102,13 @@ class Desk:
     def record(self, key: Key) -> None:
         (cost,) = self.costs
         usage, inserted = cost.usage, sum(len(self.core.engine.tokenizer.encode(edit.text)) for edit in key.edits)
-        warmth = heat(usage, inserted)
-        self.records.append((key.kind, usage.recomputed_tokens, warmth))
+        outcome = cache_outcome(usage, inserted)
+        self.records.append((key.kind, usage.recomputed_tokens, outcome))
 
-    def hot_share(self, *but: str) -> float:
+    def hit_share(self, *but: str) -> float:
         """Of all keys but these kinds."""
-        heats = [warmth for kind, _, warmth in self.records if kind not in but]
-        return heats.count("hot") / len(heats)
+        outcomes = [outcome for kind, _, outcome in self.records if kind not in but]
+        return outcomes.count("hit") / len(outcomes)
 
     @property
     def recomputed(self) -> list[int]:
@@ -177,8 +177,8 @@ async def test_sessions_that_nobody_recorded(texts: list[str], more: Weights, ot
     desk = Desk(texts, Settings(other_files=other_files))
     await desk.play(session(desk.copies(), {**WRITING, **more}, KEYS, seed))
     assert len(desk.records) >= KEYS
-    assert desk.hot_share() >= 0.96
-    assert desk.hot_share(*LET_OFF) >= 0.985
+    assert desk.hit_share() >= 0.96
+    assert desk.hit_share(*LET_OFF) >= 0.985
     assert desk.mean <= 45
     assert percentile(desk.recomputed, 0.95) <= 8
     desk.core.engine.check_integrity()

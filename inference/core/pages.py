@@ -25,7 +25,7 @@ from inference.core.scheduler import Scheduler, Snapshot
 from inference.engine.request import Request
 from inference.text.prompts import Stretch
 from protocol.errors import MidfillError
-from protocol.messages import CoreStatus, Prompt, estimate_tokens, heat
+from protocol.messages import CoreStatus, Prompt, cache_outcome, estimate_tokens
 
 STATIC_PATH = "/pages/static"
 BUILT = Path(__file__).with_name("static")
@@ -198,7 +198,7 @@ class Feed:
         inserted = estimate_tokens(len(self._inserted(session, request.spec.prompt)))
         return told | {
             "outcome": "completed",
-            "heat": heat(usage, inserted),
+            "cache_outcome": cache_outcome(usage, inserted),
             "usage": structs.asdict(usage),
             "text": completion.text,
             "prompt": list(stretches),

@@ -35,7 +35,7 @@ SHORT_SUFFIX_CHARS = 320
 def short_prompt(prompt: Prompt) -> Prompt:
     """What stands near the cursor, in whole lines, without snippets; a prompt of token ids stays as it is.
 
-    It depends only on what stays while the user types on, and on the increment, so it is hot from key to key, too.
+    It depends only on what stays while the user types on, and on the increment, so each key hits it too.
     """
     prefix, suffix = prompt.prefix, prompt.suffix
     if (excess := len(prefix) - SHORT_PREFIX_CHARS) > 0:

@@ -49,7 +49,7 @@ def did_change(ls: MidfillServer, params: types.DidChangeTextDocumentParams) -> 
 
 
 def did_close(ls: MidfillServer, params: types.DidCloseTextDocumentParams) -> None:
-    """Release the document; the core keeps its KV by the ordinary rules, so that it is hot when opened again."""
+    """Release the document; the core keeps its KV by the ordinary rules, so that opening it again is a cache hit."""
     ls.acceptances.closed(params.text_document.uri)
     ls.session.close(params.text_document.uri)
     ls.next_edits.closed(params.text_document.uri)

@@ -19,7 +19,15 @@ from lsp_server.suggesting.open_documents import OpenDocument, OpenDocuments
 from lsp_server.suggesting.queries import Query
 from lsp_server.suggesting.reasons import request_failed
 from protocol.errors import Cancelled, CoreUnavailable, MidfillError
-from protocol.messages import Completion, CompletionRequest, Heat, StopRule, Usage, estimate_tokens, heat
+from protocol.messages import (
+    CacheOutcome,
+    Completion,
+    CompletionRequest,
+    StopRule,
+    Usage,
+    cache_outcome,
+    estimate_tokens,
+)
 from protocol.settings import Settings
 
 logger = logging.getLogger(__name__)
@@ -127,7 +135,7 @@ class PromptCost:
     source: Literal["core", "typed"]
     ahead: bool
     milliseconds: float
-    heat: Heat
+    cache_outcome: CacheOutcome
     usage: Usage
 
 
@@ -187,7 +195,7 @@ class RequestSender:
     def typed(self, opened: OpenDocument, cursor: Position) -> None:
         """Report the cost of an answer from the last suggestion: zero, since the core computed nothing."""
         document = opened.document
-        cost = PromptCost(document.uri, document.version, cursor, "typed", False, 0.0, "hot", _NOTHING_COMPUTED)
+        cost = PromptCost(document.uri, document.version, cursor, "typed", False, 0.0, "hit", _NOTHING_COMPUTED)
         self._on_cost(cost)
 
     async def look_at_rules(self, opened: OpenDocument) -> None:
@@ -297,6 +305,6 @@ class RequestSender:
     def _report_cost(self, opened: OpenDocument, cursor: Position, usage: Usage, milliseconds: float) -> None:
         inserted_tokens = estimate_tokens(opened.inserted_chars, self._core.chars_per_token)
         opened.inserted_chars = 0
-        warmth = heat(usage, inserted_tokens)
+        outcome = cache_outcome(usage, inserted_tokens)
         document, ahead = opened.document, not opened.latest.awaited
-        self._on_cost(PromptCost(document.uri, document.version, cursor, "core", ahead, milliseconds, warmth, usage))
+        self._on_cost(PromptCost(document.uri, document.version, cursor, "core", ahead, milliseconds, outcome, usage))

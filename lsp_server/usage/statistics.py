@@ -49,9 +49,9 @@ class Statistics:
     watched_10min: int = 0
     kept_10min: int = 0
     typed_characters: int = 0
-    hot: int = 0  # requests, by the heat of their prompts
-    warm: int = 0
-    cold: int = 0
+    hits: int = 0  # requests, by cache outcome
+    partial_hits: int = 0
+    misses: int = 0
     next_edits_shown: int = 0
     next_edits_accepted: int = 0
     next_edits_refused: int = 0  # by a command, or by an edit that contradicts them
@@ -93,9 +93,9 @@ class Statistics:
         return _share(self.accepted_characters, self.accepted_characters + self.typed_characters)
 
     @property
-    def hot_share(self) -> float | None:
-        """The share of hot requests among those that the core answered."""
-        return _share(self.hot, self.hot + self.warm + self.cold)
+    def hit_share(self) -> float | None:
+        """The share of cache hits among the requests that the core answered."""
+        return _share(self.hits, self.hits + self.partial_hits + self.misses)
 
     def latency_ms(self, share: float) -> int | None:
         """The latency quantile at `share` in milliseconds, rounded up to its class; None without answers."""
@@ -139,9 +139,14 @@ NEXT_EDITS = {
     "accepted": Statistics(next_edits_accepted=1),
     "refused": Statistics(next_edits_refused=1),
 }  # of one offer
-HEATS = {"hot": Statistics(hot=1), "warm": Statistics(warm=1), "cold": Statistics(cold=1)}  # of one request
+CACHE_OUTCOMES = {
+    "hit": Statistics(hits=1),
+    "partial": Statistics(partial_hits=1),
+    "miss": Statistics(misses=1),
+}  # of one request
 
 
+_FORMER_NAMES = {"hit": "hits", "partial": "partial_hits", "miss": "misses"}  # in older files
 _LOCK_SECONDS = 0.2  # the shutdown waits for it
 _TABLE = """
 CREATE TABLE IF NOT EXISTS counts_by_day (
@@ -163,12 +168,12 @@ def read_statistics(path: Path) -> dict[Group, Statistics]:
     """The statistics, by day; none if there is no file; BadInput, naming the file, if it cannot be read."""
     if not path.exists():
         return {}
-    counts: dict[Group, dict[str, int]] = defaultdict(dict)
+    counts: dict[Group, Counter[str]] = defaultdict(Counter)
     try:
         with _opened(path) as database:
             rows = database.execute("SELECT * FROM counts_by_day ORDER BY day")
             for *group, name, count in rows:
-                counts[Group(*group)][name] = count
+                counts[Group(*group)][_FORMER_NAMES.get(name, name)] += count
     except sqlite3.Error as error:
         raise BadInput(
             f"{path} cannot be read as midfill's statistics ({error}): `midfill stats --reset` deletes it"

@@ -31,7 +31,7 @@ from rich.text import Text
 from lsp_server.documents.documents import Position
 from lsp_server.documents.languages import language_id_of
 from midfill.core_to_ask import Waiting
-from midfill.demo.player import HEAT_STYLES, Keystroke, mean_recomputed, play, report, summarize
+from midfill.demo.player import OUTCOME_STYLES, Keystroke, mean_recomputed, play, report, summarize
 from midfill.headless.lsp_process import LanguageServerFailed
 from midfill.headless.lsp_session import ServerStatus, ShownSuggestion, UsageReport
 from midfill.replay.player import open_server
@@ -114,14 +114,14 @@ def _cost_cells(key: Keystroke) -> tuple[RenderableType, ...]:
     cost = key.cost
     if cost is None:
         return ("", "resident already" if key.kind == "jump" else "nothing to suggest", "", "")
-    heat = Text(cost.heat, style=HEAT_STYLES[cost.heat])
+    outcome = Text(cost.cache_outcome, style=OUTCOME_STYLES[cost.cache_outcome])
     usage = cost.usage
     if cost.source == "typed":
-        return (heat, "typed as suggested", "0", f"{key.milliseconds:.0f}")
+        return (outcome, "typed as suggested", "0", f"{key.milliseconds:.0f}")
     tokens = f"{usage.recomputed_tokens:,} of {usage.prompt_tokens:,}"
     if cost.ahead:
         return (Text("ahead", style="magenta"), _bar(cost, "magenta"), tokens, "")
-    return (heat, _bar(cost, HEAT_STYLES[cost.heat]), tokens, f"{key.milliseconds:.0f}")
+    return (outcome, _bar(cost, OUTCOME_STYLES[cost.cache_outcome]), tokens, f"{key.milliseconds:.0f}")
 
 
 def _bar(cost: UsageReport, style: str) -> Text:
@@ -137,7 +137,7 @@ def _totals(keystrokes: Sequence[Keystroke]) -> Text:
     total = summarize(keystrokes)
     return Text.assemble(
         f" {total.requests} keystrokes   ",
-        (f"{total.hot_share:.0%} hot", HEAT_STYLES["hot"]),
+        (f"{total.hit_share:.0%} hits", OUTCOME_STYLES["hit"]),
         f"   recomputed {total.recomputed_tokens:,} of {total.prompt_tokens:,} tokens"
         f"   median {total.median_ms:.0f} ms",
     )
@@ -146,11 +146,11 @@ def _totals(keystrokes: Sequence[Keystroke]) -> Text:
 def _plain_cost(key: Keystroke) -> str:
     cost = key.cost
     if cost is None:
-        return f"{key.label:<16} {'-':<5} {'':>22} {'':>7}"
+        return f"{key.label:<16} {'-':<8} {'':>22} {'':>7}"
     usage = cost.usage
-    heat = "ahead" if cost.ahead else cost.heat
+    outcome = "ahead" if cost.ahead else cost.cache_outcome
     tokens = f"{usage.recomputed_tokens} of {usage.prompt_tokens} tokens" if cost.source == "core" else "0 tokens"
-    return f"{key.label:<16} {heat:<5} {tokens:>22} {key.milliseconds:>4.0f} ms"
+    return f"{key.label:<16} {outcome:<8} {tokens:>22} {key.milliseconds:>4.0f} ms"
 
 
 def code_view(keystroke: Keystroke, height: int, language: str) -> Text:

@@ -27,7 +27,7 @@ from midfill.headless.lsp_session import ShownSuggestion, UsageReport
 from midfill.replay.player import SessionTarget
 from midfill.replay.results import percentile
 from midfill.replay.trace import Step
-from protocol.messages import Heat
+from protocol.messages import CacheOutcome
 from protocol.settings import Settings, Strategy
 
 Kind = Literal["key", "jump", "accept", "undo"]
@@ -193,7 +193,7 @@ async def mean_recomputed(
 
 
 # Calm where little was computed, warmer the more it was.
-HEAT_STYLES: dict[Heat, str] = {"hot": "bold green", "warm": "bold yellow", "cold": "bold red"}
+OUTCOME_STYLES: dict[CacheOutcome, str] = {"hit": "bold green", "partial": "bold yellow", "miss": "bold red"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,7 +201,7 @@ class DemoSummary:
     """The figures of one run. A request is a keystroke that was answered; ahead work is counted separately."""
 
     requests: int
-    hot: int
+    hits: int
     accepted: int
     undone: int
     computed: int  # requests that the core computed; the last suggestion answered the others
@@ -212,8 +212,8 @@ class DemoSummary:
     p95_ms: float
 
     @property
-    def hot_share(self) -> float:
-        return self.hot / self.requests if self.requests else 0.0
+    def hit_share(self) -> float:
+        return self.hits / self.requests if self.requests else 0.0
 
     @property
     def mean_recomputed(self) -> float:
@@ -228,7 +228,7 @@ def summarize(keystrokes: Sequence[Keystroke]) -> DemoSummary:
     times = [key.milliseconds for key in answered]
     return DemoSummary(
         requests=len(answered),
-        hot=sum(cost.heat == "hot" for cost in costs),
+        hits=sum(cost.cache_outcome == "hit" for cost in costs),
         accepted=sum(key.kind == "accept" for key in keystrokes),
         undone=sum(key.kind == "undo" for key in keystrokes),
         computed=len(computed),
@@ -250,10 +250,10 @@ def report(summary: DemoSummary, other_layouts: Mapping[Strategy, float], model:
     table.add_column(style="bright_black")
     typed = summary.requests - summary.computed
     reused = 1 - summary.recomputed_tokens / max(1, summary.prompt_tokens)
-    hot = Text(f"{summary.hot_share:.1%}", style=HEAT_STYLES["hot"])
+    hits = Text(f"{summary.hit_share:.1%}", style=OUTCOME_STYLES["hit"])
     table.add_row("keystrokes answered", str(summary.requests), f"{typed} typed as suggested")
     table.add_row("suggestions accepted", str(summary.accepted), f"{summary.undone} undone")
-    table.add_row("hot", hot, "recomputed only the typed tokens")
+    table.add_row("cache hits", hits, "recomputed only the typed tokens")
     table.add_row("time to suggestion, median", f"{summary.median_ms:.0f} ms", f"p95 {summary.p95_ms:.0f} ms")
     table.add_row("prompt tokens that were resident", f"{reused:.2%}", f"of {summary.prompt_tokens:,}")
     table.add_row("computed ahead at cursor jumps", f"{summary.ahead_tokens:,} tokens", "before the next key")

@@ -29,7 +29,7 @@ from lsp_server.custom_messages import (
 from lsp_server.documents.documents import Document, Edit, Position
 from lsp_server.documents.positions import ClientPosition, PositionCodec, PositionEncoding
 from midfill.headless.lsp_process import Asked, LanguageServerFailed, LspProcess
-from protocol.messages import Completion, CompletionRequest, Heat, Usage
+from protocol.messages import CacheOutcome, Completion, CompletionRequest, Usage
 from protocol.wire import Complete, Completed, decode_client, decode_core
 
 
@@ -51,7 +51,7 @@ class UsageReport:
     position: ClientPosition  # of the prompt's cursor
     ahead: bool  # whether it was ahead work
     source: str
-    heat: Heat
+    cache_outcome: CacheOutcome
     usage: Usage
     milliseconds: float  # from the request to the core to its answer
 
@@ -64,7 +64,7 @@ class UsageReport:
             position=ClientPosition(**fields["position"]),
             ahead=fields["ahead"],
             source=fields["source"],
-            heat=fields["heat"],
+            cache_outcome=fields["cacheOutcome"],
             usage=Usage(**fields["usage"]),
             milliseconds=fields["ms"],
         )

@@ -33,7 +33,7 @@ from lsp_server.suggesting.queries import Query
 from lsp_server.suggesting.reasons import Reason
 from lsp_server.suggesting.requests import PromptCost
 from protocol.errors import BadInput, MidfillError
-from protocol.messages import Heat, Usage, Value
+from protocol.messages import CacheOutcome, Usage, Value
 from protocol.rendezvous import resolve_model, runtime_folder
 from protocol.settings import Settings
 
@@ -111,7 +111,7 @@ class PageCost(Value, frozen=True, tag="Cost"):
 
     ahead: bool
     source: Literal["core", "typed"]
-    heat: Heat
+    cache_outcome: CacheOutcome
     milliseconds: float
     usage: Usage
 
@@ -281,7 +281,7 @@ class PageSession:
         self._editing.core_changed(status)
 
     def _tell_cost(self, cost: PromptCost) -> None:
-        self._send(PageCost(cost.ahead, cost.source, cost.heat, cost.milliseconds, cost.usage))
+        self._send(PageCost(cost.ahead, cost.source, cost.cache_outcome, cost.milliseconds, cost.usage))
 
     def _tell_reason(self, uri: str, reason: Reason | None) -> None:
         why = reason.explanation if reason is not None and reason.lasts else None

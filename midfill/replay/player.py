@@ -33,7 +33,7 @@ from midfill.replay.command import ReplayOptions
 from midfill.replay.results import OUTDATED, Record, ReplayResult, StrategyResult, find_faults, savings_of
 from midfill.replay.trace import Step, Trace, play, text_at
 from protocol.errors import MidfillError
-from protocol.messages import Completion, CompletionRequest, Usage, heat
+from protocol.messages import Completion, CompletionRequest, Usage, cache_outcome
 from protocol.settings import Settings, chosen_settings
 
 URI = "file:///replay/session"
@@ -292,6 +292,6 @@ def _record(number: int, step: Step, answer: StepResult, tokenizer: TextTokenize
         recomputed_tokens=usage.recomputed_tokens,
         ahead_tokens=answer.ahead_tokens,
         milliseconds=answer.milliseconds,
-        heat=heat(usage, inserted),
+        cache_outcome=cache_outcome(usage, inserted),
         suggestion=answer.suggestion,
     )

@@ -17,7 +17,7 @@ from lsp_server.documents.lexing import MOST_CHARS, surplus_closers
 from lsp_server.filters.likely import SHORT
 from midfill.headless.lsp_session import ShownSuggestion
 from midfill.replay.trace import Step
-from protocol.messages import SLACK_TOKENS, Heat
+from protocol.messages import SLACK_TOKENS, CacheOutcome
 
 DUPLICATE = "repeats the text after the cursor"
 CLOSERS = "closes a bracket that is not open"
@@ -86,7 +86,7 @@ class Record:
     recomputed_tokens: int
     ahead_tokens: int  # recomputed by ahead work before this request, when the cursor moved
     milliseconds: float  # from the request to its answer, as the client sees it
-    heat: Heat
+    cache_outcome: CacheOutcome
     suggestion: str
 
 
@@ -148,8 +148,8 @@ def strategy_summary(result: StrategyResult) -> dict[str, Any]:
     recomputed = [record.recomputed_tokens for record in records]
     times = [record.milliseconds for record in records]
     return {
-        "hot_share": _hot_share(records),
-        "hot_share_single_cursor": _hot_share([record for record in records if record.single_cursor]),
+        "hit_share": _hit_share(records),
+        "hit_share_single_cursor": _hit_share([record for record in records if record.single_cursor]),
         "recomputed_tokens": {
             "mean": _mean(recomputed),
             **{f"p{rank}": percentile(recomputed, rank / 100) for rank in (50, 95, 99)},
@@ -168,8 +168,8 @@ def _mean(values: Sequence[float]) -> float:
     return round(sum(values) / len(values), 3) if values else 0.0
 
 
-def _hot_share(records: Sequence[Record]) -> float:
-    return _mean([record.heat == "hot" for record in records])
+def _hit_share(records: Sequence[Record]) -> float:
+    return _mean([record.cache_outcome == "hit" for record in records])
 
 
 def savings_of(steps: Sequence[Step], suggestions: Sequence[str]) -> Savings:
@@ -223,8 +223,8 @@ COLUMNS = (
     "strategy",
     "moves announced",
     "requests",
-    "hot",
-    "hot, one cursor",
+    "hits",
+    "hits, one cursor",
     "recomputed tokens: mean",
     "recomputed tokens: p50",
     "recomputed tokens: p95",
@@ -244,8 +244,8 @@ COLUMNS = (
 )
 
 LEGEND = (
-    f"hot: recomputes at most {SLACK_TOKENS} tokens beyond those that the edit inserted; cold: "
-    "recomputes the whole prompt; warm: in between. recomputed: computed between the keystroke and "
+    f"hit: recomputes at most {SLACK_TOKENS} tokens beyond those that the edit inserted; miss: "
+    "recomputes the whole prompt; partial: in between. recomputed: computed between the keystroke and "
     "its suggestion; ahead: computed before the keystroke, when the cursor moved. p95: 95 of 100 "
     "requests have no more. ms: time to suggestion. saved: where the whole suggestion is what is typed "
     "next, one key takes it. faulty: repeats the text after the cursor, closes a bracket that is not "
@@ -273,8 +273,8 @@ def summary_cells(result: StrategyResult) -> list[str]:
         result.strategy,
         "yes" if result.moves_announced else "no",
         str(len(result.records)),
-        f"{numbers['hot_share']:.1%}",
-        f"{numbers['hot_share_single_cursor']:.1%}",
+        f"{numbers['hit_share']:.1%}",
+        f"{numbers['hit_share_single_cursor']:.1%}",
         f"{recomputed['mean']:.1f}",
         *(f"{recomputed[rank]:.0f}" for rank in ("p50", "p95", "p99")),
         f"{numbers['ahead_tokens_mean']:.1f}",

@@ -9,4 +9,4 @@ def test_a_tiny_run_tells_the_model_from_the_rest(model: str, figures: Figures) 
     parts = [found[name] for name in ("language_server_ms", "own_share_ms", "time_to_suggestion_ms")]
     for rank in ("p50", "p95", "p99"):
         assert 0 < parts[0][rank] < parts[1][rank] < parts[2][rank]
-    assert found["recomputed_tokens"]["p50"] <= 3, "the moves were told, and so the keys are hot"
+    assert found["recomputed_tokens"]["p50"] <= 3, "the moves were told, and so the keys are cache hits"

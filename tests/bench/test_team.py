@@ -18,4 +18,4 @@ def run_team(figures: Figures, *options: str) -> dict[str, Any]:
 def test_all_are_answered_beside_a_flood_and_a_client_that_never_reads(figures: Figures) -> None:
     found = run_team(figures, "--flood", "--silent-reader")
     assert found["typists_without_an_answer"] == 0
-    assert 0 <= found["hot_share"] <= 1
+    assert 0 <= found["hit_share"] <= 1

@@ -51,7 +51,9 @@ def test_the_demo(environment: dict[str, str], tmp_path: Path) -> None:
 
     assert demo.returncode == 0, errors
     assert errors.splitlines()[:1] == ["midfill: starting the language server"]
-    keys = re.findall(r"^(\S.*?) +(hot|warm|cold|ahead) +(\d+)(?: of \d+)? tokens +\d+ ms  (.*)$", shown, re.MULTILINE)
+    keys = re.findall(
+        r"^(\S.*?) +(hit|partial|miss|ahead) +(\d+)(?: of \d+)? tokens +\d+ ms  (.*)$", shown, re.MULTILINE
+    )
     labels = [key[0] for key in keys]
     assert {"backspace", "( auto-closed", "accept", "undo", "Enter"} <= set(labels)
     assert sum(label.startswith("jump to ") for label in labels) >= 2
@@ -65,7 +67,7 @@ def test_the_demo(environment: dict[str, str], tmp_path: Path) -> None:
         since = 0 if int(tokens) else since
     assert keys[-1][3].startswith("del self._items[name]▏")
 
-    for word in ("median", "hot", "PSM", "Neovim", "Helix", "VS Code"):
+    for word in ("median", "hit", "PSM", "Neovim", "Helix", "VS Code"):
         assert word in shown
     assert (tmp_path / "demo.svg").read_text(encoding="utf-8").startswith("<svg")
 

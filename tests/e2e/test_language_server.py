@@ -17,26 +17,26 @@ TEXT = SOURCE.read_text(encoding="utf-8")
 LINE = TEXT[: TEXT.index("def encode")].count("\n")
 
 # Typing changes how the token before the cursor is split; token healing computes the partial word again.
-HOT_TOKENS = 3
+SLACK = 3
 HEALED_TOKENS = 4
 
 
-async def test_typing_is_followed_suggested_and_hot(open_editor: OpenEditor) -> None:
+async def test_typing_is_followed_suggested_and_hits_the_cache(open_editor: OpenEditor) -> None:
     async with open_editor() as editor:
         await open_ready(editor, TEXT)
         editor.change(2, (LINE, 0), (LINE, 0), "\n")
         editor.move_cursor(LINE, 0)
-        version, suggestions, heats = itertools.count(3), [], []
+        version, suggestions, outcomes = itertools.count(3), [], []
         typed = "def names(values):"
         for column, character in enumerate(typed):
             editor.change(next(version), (LINE, column), (LINE, column), character)
             suggestions.append(await editor.suggested_text(LINE, column + 1))
             if column:
                 usage = await editor.last_usage()
-                assert usage.usage.recomputed_tokens <= 1 + HOT_TOKENS + HEALED_TOKENS
-                heats.append(usage.heat)
-        assert "cold" not in heats
-        assert heats.count("hot") > 2 / 3 * len(heats)
+                assert usage.usage.recomputed_tokens <= 1 + SLACK + HEALED_TOKENS
+                outcomes.append(usage.cache_outcome)
+        assert "miss" not in outcomes
+        assert outcomes.count("hit") > 2 / 3 * len(outcomes)
         lines = TEXT.split("\n")
         expected = "\n".join([*lines[:LINE], typed, *lines[LINE:]])
         assert (await editor.document_hash()).sha256 == hashlib.sha256(expected.encode()).hexdigest()

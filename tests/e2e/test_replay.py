@@ -27,7 +27,7 @@ def test_a_session_over_stdio_loses_no_edit_and_suggests_what_a_cold_engine_woul
     assert (summary["trace"], summary["mode"], summary["requests"]) == ("rustcode-3000-3400", "stdio", 60)
     efim = summary["strategies"]["efim"]
     assert efim["errors"] == 0  # an error is also a text that is not the trace's, or not the cold engine's
-    assert efim["hot_share"] >= 0.95
+    assert efim["hit_share"] >= 0.95
     assert efim["recomputed_tokens"]["p50"] <= 2
 
 
@@ -36,7 +36,7 @@ def test_the_engine_alone_recomputes_what_the_whole_stack_does() -> None:
     engine, dry = (replay(mode, *arguments)["strategies"]["efim"] for mode in ("--engine", "--dry"))
     assert engine["errors"] == dry["errors"] == 0
     assert engine["recomputed_tokens"]["p50"] == dry["recomputed_tokens"]["p50"]
-    assert engine["hot_share"] == dry["hot_share"]
+    assert engine["hit_share"] == dry["hit_share"]
 
 
 def test_without_a_model_the_strategies_compare_as_the_design_says() -> None:
@@ -47,7 +47,7 @@ def test_without_a_model_the_strategies_compare_as_the_design_says() -> None:
     assert mean["efim"] <= mean["psm"] / 10
     assert mean["none"] == strategies["none"]["prompt_tokens_mean"]
     efim = strategies["efim"]
-    assert efim["hot_share"] >= 0.96
-    assert efim["hot_share_single_cursor"] >= 0.985
+    assert efim["hit_share"] >= 0.96
+    assert efim["hit_share_single_cursor"] >= 0.985
     assert efim["recomputed_tokens"]["p95"] <= 8
     assert efim["savings"] is None

@@ -28,7 +28,7 @@ from tests.engines.conftest import SLOTS
 pytestmark = pytest.mark.engines
 
 TRACE = Path(__file__).parents[1] / "data" / "rustcode-3000-3400.json.gz"
-HOT_SHARE = 0.95
+HIT_SHARE = 0.95
 CHECKED = 60
 PATIENCE_S = 60.0
 CODE = "def first(values):\n    return values[0]\n\n\n" * 20
@@ -48,7 +48,7 @@ def ask(increment: str, session: str = "me/a", **changes: object) -> CompletionR
 
 
 @pytest.mark.parametrize("healing", ["off", "on"])
-async def test_a_recorded_session_is_hot_and_its_texts_are_the_cold_ones(
+async def test_a_recorded_session_hits_and_its_texts_are_the_cold_ones(
     settings: Settings, healing: Literal["off", "on"]
 ) -> None:
     # The engine's logits differ in their last bits with what it has cached, and so would where an unlikely text stops.
@@ -58,7 +58,7 @@ async def test_a_recorded_session_is_hot_and_its_texts_are_the_cold_ones(
     found = summary(result)["strategies"]["efim"]
     print(found)  # noqa: T201 - the figures, with pytest -s
     assert result.strategies[0].errors == ()
-    assert found["hot_share"] >= HOT_SHARE
+    assert found["hit_share"] >= HIT_SHARE
     assert found["recomputed_tokens"]["p50"] <= 3
 
 

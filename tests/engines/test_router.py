@@ -132,7 +132,7 @@ def homes(engine: RemoteEngine, cluster: Cluster, sessions: list[str]) -> dict[s
     return found
 
 
-def test_sessions_stay_on_their_server_and_are_hot(engine: RemoteEngine, cluster: Cluster) -> None:
+def test_sessions_stay_on_their_server_and_hit_the_cache(engine: RemoteEngine, cluster: Cluster) -> None:
     first = homes(engine, cluster, SESSIONS)
     assert set(first.values()) == {0, 1}
     assert homes(engine, cluster, SESSIONS) == first

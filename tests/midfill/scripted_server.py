@@ -80,7 +80,7 @@ def tell_usage(uri: str, position: types.Position, *, ahead: bool) -> None:
         "position": {"line": position.line, "character": position.character},
         "ahead": ahead,
         "source": "core",
-        "heat": "hot",
+        "cacheOutcome": "hit",
         "ms": 2.5 + next(told),
     }
     server.protocol.notify("midfill/usage", {**fields, "usage": USAGE})

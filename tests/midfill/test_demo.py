@@ -15,11 +15,11 @@ from rich.console import Console
 from lsp_server.documents.documents import Document, Edit, Position
 from lsp_server.documents.positions import ClientPosition
 from midfill.demo.demo import frame, plain_line, write_picture
-from midfill.demo.player import HEAT_STYLES, Keystroke, play, report, summarize
+from midfill.demo.player import OUTCOME_STYLES, Keystroke, play, report, summarize
 from midfill.headless.lsp_session import Answer, ShownSuggestion, UsageReport
 from midfill.replay.trace import Step, Trace, read_trace
 from midfill.replay.trace import play as steps_of
-from protocol.messages import Heat, Usage
+from protocol.messages import CacheOutcome, Usage
 
 SAMPLES = Path(__file__).parents[2] / "midfill" / "samples"
 PYTHON, TYPESCRIPT = (read_trace(SAMPLES / f"{name}.json") for name in ("warehouse.py", "basket.ts"))
@@ -132,10 +132,16 @@ async def test_suggestions_that_are_wrong_change_nothing_and_one_is_tried_out_an
     assert (keys[index].step.text, keys[index].cursor) == (keys[index - 2].step.text, keys[index - 2].cursor)
 
 
-def keystroke(heat: Heat | None, recomputed: int = 1, milliseconds: float = 10.0, **changes: bool | str) -> Keystroke:
+def keystroke(
+    cache_outcome: CacheOutcome | None, recomputed: int = 1, milliseconds: float = 10.0, **changes: bool | str
+) -> Keystroke:
     usage = Usage(1000, recomputed, 5, 6, 0.0, 1.0, 2.0)
     ahead, source = bool(changes.get("ahead")), str(changes.get("source", "core"))
-    cost = UsageReport("file:///x.py", 1, ClientPosition(0, 0), ahead, source, heat, usage, 4.0) if heat else None
+    cost = (
+        UsageReport("file:///x.py", 1, ClientPosition(0, 0), ahead, source, cache_outcome, usage, 4.0)
+        if cache_outcome
+        else None
+    )
     kind: Literal["jump", "accept", "key"] = "jump" if ahead else "accept" if changes.get("accepted") else "key"
     cursor = Position(0, 1)
     suggestion = None if ahead else ShownSuggestion("yz\n    more", cursor, cursor)
@@ -144,17 +150,17 @@ def keystroke(heat: Heat | None, recomputed: int = 1, milliseconds: float = 10.0
 
 
 RUN = [
-    keystroke("warm", 600, ahead=True),
-    keystroke("hot", 1, milliseconds=10.0),
-    keystroke("hot", 0, milliseconds=1.0, source="typed"),
-    keystroke("warm", 300, milliseconds=40.0, accepted=True),
+    keystroke("partial", 600, ahead=True),
+    keystroke("hit", 1, milliseconds=10.0),
+    keystroke("hit", 0, milliseconds=1.0, source="typed"),
+    keystroke("partial", 300, milliseconds=40.0, accepted=True),
     keystroke(None),
 ]
 
 
 def test_summary() -> None:
     summary = summarize(RUN)
-    assert (summary.requests, summary.hot, summary.computed, summary.accepted) == (3, 2, 2, 1)
+    assert (summary.requests, summary.hits, summary.computed, summary.accepted) == (3, 2, 2, 1)
     assert (summary.recomputed_tokens, summary.prompt_tokens, summary.ahead_tokens) == (301, 2000, 600)
     assert summary.mean_recomputed == 150.5
     assert (summary.median_ms, summary.p95_ms) == (10.0, 40.0)
@@ -162,7 +168,7 @@ def test_summary() -> None:
 
 def test_summary_of_nothing() -> None:
     summary = summarize([])
-    assert (summary.hot_share, summary.mean_recomputed, summary.p95_ms) == (0.0, 0.0, 0.0)
+    assert (summary.hit_share, summary.mean_recomputed, summary.p95_ms) == (0.0, 0.0, 0.0)
 
 
 def shown(renderable: object, width: int = 100) -> str:
@@ -183,7 +189,7 @@ def test_frame_fits_the_terminal_and_shows_text_ghost_and_cost(width: int) -> No
 
 
 def test_plain_lines() -> None:
-    words = ["x", "hot", "1", "of", "1000", "tokens", "10", "ms", "x▏«yz⏎", "more»", "=", "1"]
+    words = ["x", "hit", "1", "of", "1000", "tokens", "10", "ms", "x▏«yz⏎", "more»", "=", "1"]
     assert plain_line(RUN[1]).split() == words
 
 
@@ -223,7 +229,7 @@ def test_picture(tmp_path: Path) -> None:
     assert "600 of 1,000" not in still
 
 
-def test_good_is_calm_and_costly_is_warm() -> None:
-    assert {heat: style.split()[-1] for heat, style in HEAT_STYLES.items()} == {
-        "hot": "green", "warm": "yellow", "cold": "red"
+def test_good_is_calm_and_costly_is_red() -> None:
+    assert {cache_outcome: style.split()[-1] for cache_outcome, style in OUTCOME_STYLES.items()} == {
+        "hit": "green", "partial": "yellow", "miss": "red"
     }  # fmt: skip

@@ -23,7 +23,7 @@ SOME = total(
     [
         Statistics(shown=10, accepted=3, accepted_partly=1, typed_through=2, dismissed=4, accepted_characters=100),
         Statistics(watched_30s=100, kept_30s=90, watched_10min=100, kept_10min=75, typed_characters=300),
-        Statistics(hot=9, cold=1),
+        Statistics(hits=9, misses=1),
         one_answer(7.0),
     ]
 )
@@ -118,7 +118,12 @@ def test_export(tmp_path: Path) -> None:
     assert run("--export", "-") == exported
     first, second = csv.DictReader(exported.splitlines())
     assert (first["day"], first["model"], second["language"]) == (LAST_WEEK.day, LAST_WEEK.model, "python")
-    assert (second["shown"], second["hot"], second["answered_in_7_ms"], second["warm"]) == ("10", "9", "1", "0")
+    assert (second["shown"], second["hits"], second["answered_in_7_ms"], second["partial_hits"]) == (
+        "10",
+        "9",
+        "1",
+        "0",
+    )
 
 
 def test_reset() -> None:

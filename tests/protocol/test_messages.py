@@ -1,30 +1,30 @@
-"""The one rule that says whether a request was hot, warm or cold."""
+"""The one rule that says whether a request was a cache hit, a partial one or a miss."""
 
 import pytest
 
-from protocol.messages import Usage, estimate_tokens, heat
+from protocol.messages import Usage, cache_outcome, estimate_tokens
 
 
 @pytest.mark.parametrize(
     ("recomputed", "prompt", "inserted", "block", "expected"),
     [
-        (0, 900, 0, 1, "hot"),  # the rest of the last suggestion
-        (1, 900, 1, 1, "hot"),  # a character
-        (4, 900, 1, 1, "hot"),
-        (5, 900, 1, 1, "warm"),
-        (3, 900, 0, 1, "hot"),  # a backspace
-        (4, 900, 0, 1, "warm"),
-        (203, 900, 200, 1, "hot"),  # a paste costs what it brings
-        (899, 900, 1, 1, "warm"),
-        (900, 900, 1, 1, "cold"),
-        (3, 3, 0, 1, "hot"),  # an empty document: there is nothing to reuse
-        (19, 900, 1, 16, "hot"),  # up to 15 tokens of a block that was not whole
-        (20, 900, 1, 16, "warm"),
+        (0, 900, 0, 1, "hit"),  # the rest of the last suggestion
+        (1, 900, 1, 1, "hit"),  # a character
+        (4, 900, 1, 1, "hit"),
+        (5, 900, 1, 1, "partial"),
+        (3, 900, 0, 1, "hit"),  # a backspace
+        (4, 900, 0, 1, "partial"),
+        (203, 900, 200, 1, "hit"),  # a paste costs what it brings
+        (899, 900, 1, 1, "partial"),
+        (900, 900, 1, 1, "miss"),
+        (3, 3, 0, 1, "hit"),  # an empty document: there is nothing to reuse
+        (19, 900, 1, 16, "hit"),  # up to 15 tokens of a block that was not whole
+        (20, 900, 1, 16, "partial"),
     ],
 )
 def test_heat(recomputed: int, prompt: int, inserted: int, block: int, expected: str) -> None:
     usage = Usage(prompt, recomputed, 0, 0, 0.0, 0.0, 0.0, block_tokens=block)
-    assert heat(usage, inserted) == expected
+    assert cache_outcome(usage, inserted) == expected
 
 
 @pytest.mark.parametrize(

@@ -58,7 +58,7 @@ export interface Usage {
   ahead: boolean;
   source: "core" | "typed";
   ms: number;
-  heat: "hot" | "warm" | "cold";
+  cacheOutcome: "hit" | "partial" | "miss";
   usage: { prompt_tokens: number; recomputed_tokens: number };
 }
 

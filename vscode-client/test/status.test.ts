@@ -20,7 +20,7 @@ function usage(more: Partial<Usage> = {}): Usage {
     ahead: false,
     source: "core",
     ms: 12.4,
-    heat: "hot",
+    cacheOutcome: "hit",
     usage: { prompt_tokens: 300, recomputed_tokens: 2 },
     ...more,
   };
@@ -50,12 +50,12 @@ test("a failure is marked, and its reason is in the tooltip", () => {
 test("the item says that midfill is ready, the same at each key, and the tooltip what the last suggestion cost", () => {
   assert.equal(text({ core: core("ready") }), "$(check) midfill");
   assert.equal(text({ core: core("ready"), usage: usage() }), "$(check) midfill");
-  assert.equal(text({ core: core("ready"), usage: usage({ ms: 3.46, heat: "cold" }) }), "$(check) midfill");
+  assert.equal(text({ core: core("ready"), usage: usage({ ms: 3.46, cacheOutcome: "miss" }) }), "$(check) midfill");
   const { tooltip, severity } = view({ ...RUNNING, core: core("ready"), usage: usage() });
   assert.match(tooltip, /Ready\.\n\nLast suggestion: 12 ms\. The model read 2 of the 300 tokens/);
   const first = usage({ usage: { prompt_tokens: 300, recomputed_tokens: 300 } });
   assert.match(view({ ...RUNNING, core: core("ready"), usage: first }).tooltip, /The model read the 300 tokens around the cursor\.\n/);
-  assert.doesNotMatch(tooltip, /hot|warm|cold|resident/);
+  assert.doesNotMatch(tooltip, /hit|partial|miss|resident/);
   assert.equal(severity, "normal");
   const typed = view({ ...RUNNING, core: core("ready"), usage: usage({ source: "typed", ms: 0 }) });
   assert.match(typed.tooltip, /which you are typing/);

@@ -2,7 +2,7 @@
 
 import { element } from "./elements.ts";
 
-export type Heat = "hot" | "warm" | "cold";
+export type CacheOutcome = "hit" | "partial" | "miss";
 
 /** The fields of `protocol.messages.Usage` that the pages show; the JSON leaves some out that are 0. */
 export interface Usage {
@@ -41,8 +41,8 @@ export class Strip {
     this.#parent = parent;
   }
 
-  add(usage: Usage, heat: Heat | "ahead", title: string): void {
-    const column = element("div", `column ${heat}`);
+  add(usage: Usage, outcome: CacheOutcome | "ahead", title: string): void {
+    const column = element("div", `column ${outcome}`);
     column.title = title;
     column.append(element("i", "computed"), element("i", "resident"), element("i", "generated"));
     this.#shown.push({ usage, column });

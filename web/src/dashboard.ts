@@ -1,7 +1,7 @@
 // The dashboard: what is resident in a core, and what each request costs, as it happens.
 
 import { pageKey } from "./access.ts";
-import { bytes, count, type Heat, milliseconds, Strip, type Usage } from "./costs.ts";
+import { bytes, count, type CacheOutcome, milliseconds, Strip, type Usage } from "./costs.ts";
 import { type Answered, follow, type Snapshot, type Status } from "./dashboard/events.ts";
 import { showPrompt } from "./dashboard/prompt.ts";
 import { documentOf, showResidents } from "./dashboard/residents.ts";
@@ -13,7 +13,7 @@ const REMEMBERED = 200; // suggestions that the tiles summarize
 class Dashboard {
   readonly #strip = new Strip(byId("strip"));
   readonly #times = new Times(byId("times"));
-  readonly #suggestions: { heat: Heat; usage: Usage; ms: number }[] = [];
+  readonly #suggestions: { outcome: CacheOutcome; usage: Usage; ms: number }[] = [];
 
   receive(event: Snapshot | Status): void {
     if (event.event === "status") {
@@ -39,18 +39,18 @@ class Dashboard {
   }
 
   #showAnswer(answered: Answered, usage: Usage): void {
-    const { ahead, session, heat = "cold" } = answered;
+    const { ahead, session, cache_outcome: cacheOutcome = "miss" } = answered;
     const ms = usage.queue_ms + (usage.prepare_ms ?? 0) + usage.prefill_ms + usage.decode_ms;
-    const warmth = ahead ? "ahead" : heat;
+    const outcome = ahead ? "ahead" : cacheOutcome;
     if (!ahead || usage.recomputed_tokens > 0) {
       const tokens = `${count(usage.recomputed_tokens)} of ${count(usage.prompt_tokens)} tokens recomputed`;
-      const title = `${documentOf(session).name}: ${warmth}, ${tokens}, ${count(usage.generated_tokens)} generated, `;
-      this.#strip.add(usage, warmth, `${title}${milliseconds(ms)} ms`);
-      this.#times.add(ms, warmth);
+      const title = `${documentOf(session).name}: ${outcome}, ${tokens}, ${count(usage.generated_tokens)} generated, `;
+      this.#strip.add(usage, outcome, `${title}${milliseconds(ms)} ms`);
+      this.#times.add(ms, outcome);
       showPrompt(answered);
     }
     if (!ahead) {
-      this.#suggestions.push({ heat, usage, ms });
+      this.#suggestions.push({ outcome: cacheOutcome, usage, ms });
       if (this.#suggestions.length > REMEMBERED) {
         this.#suggestions.shift();
       }
@@ -61,11 +61,11 @@ class Dashboard {
   #summarize(): void {
     const all = this.#suggestions;
     const sum = (of: (usage: Usage) => number): number => all.reduce((total, { usage }) => total + of(usage), 0);
-    const hot = all.filter(({ heat }) => heat === "hot").length;
+    const hits = all.filter(({ outcome }) => outcome === "hit").length;
     const times = all.map(({ ms }) => ms).sort((one, other) => one - other);
     const recomputed = sum((usage) => usage.recomputed_tokens);
     const decodeSeconds = sum((usage) => usage.decode_ms) / 1000;
-    set("hot", `${Math.round((100 * hot) / all.length)} %`, `of ${count(all.length)}`);
+    set("hit", `${Math.round((100 * hits) / all.length)} %`, `of ${count(all.length)}`);
     set("median", milliseconds(times[Math.floor(times.length / 2)] ?? 0), "ms");
     set("recomputed", ((100 * recomputed) / Math.max(1, sum((usage) => usage.prompt_tokens))).toFixed(1), "% of tokens");
     set("speed", decodeSeconds > 0 ? count(Math.round(sum((usage) => usage.generated_tokens) / decodeSeconds)) : "–", "tokens/s");

@@ -42,9 +42,9 @@ function parseTokens(text: string): number {
 test("a key shows a suggestion, and what little it computed", async () => {
   const page = await playground();
   await page.keyboard.type("quantity if zz > ", { delay: 200 }); // no suggestion continues so
-  const hot = page.locator("#strip .column.hot");
-  await hot.nth(1).waitFor({ state: "attached" });
-  const [resident = 0, recomputed = 99] = ((await hot.last().getAttribute("title")) ?? "").match(/[\d,]+/g)?.map(parseTokens) ?? [];
+  const hit = page.locator("#strip .column.hit");
+  await hit.nth(1).waitFor({ state: "attached" });
+  const [resident = 0, recomputed = 99] = ((await hit.last().getAttribute("title")) ?? "").match(/[\d,]+/g)?.map(parseTokens) ?? [];
   assert.ok(resident > 200 && recomputed <= 8, `${resident} resident, ${recomputed} recomputed`);
   assert.notEqual(await page.locator("#computed").innerText(), "–");
   await ghost(page);
@@ -159,7 +159,7 @@ test("the dashboard shows the keystroke, its prompt and what is resident", async
   await page.locator(".cm-activeLine").click();
   await page.keyboard.press("End");
   await page.keyboard.type("qux", { delay: 200 });
-  await dashboard.locator("#strip .column.hot").first().waitFor({ state: "attached" });
+  await dashboard.locator("#strip .column.hit").first().waitFor({ state: "attached" });
   await dashboard.locator("#which", { hasText: "inventory.py" }).waitFor();
   await dashboard.bringToFront();
   assert.match(await dashboard.locator("#prompt .resident").first().innerText(), /Items on the shelves/);

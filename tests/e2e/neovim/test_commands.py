@@ -185,7 +185,9 @@ def test_status_lines_are_drawn_again_only_where_they_change(open_scripted: Open
     for state, milliseconds in [("ready", 12.2), ("ready", 14.0), ("stopped", 14.0)]:
         usage = {"recomputed_tokens": 1, "prompt_tokens": 900}
         notify(neovim, "midfill/status", **status(state))
-        notify(neovim, "midfill/usage", textDocument=None, ahead=False, heat="hot", ms=milliseconds, usage=usage)
+        notify(
+            neovim, "midfill/usage", textDocument=None, ahead=False, cacheOutcome="hit", ms=milliseconds, usage=usage
+        )
         notify(neovim, "midfill/reason", textDocument=None, reason=None)
         assert neovim.lua("return require('midfill').statusline()") == "midfill"  # no number that changes with each key
     assert neovim.lua("return vim.g.changes") - before == 2

@@ -93,7 +93,7 @@ def test_warm_is_as_cold(checkpoint: Path) -> None:
         warm.check_integrity()
 
 
-def test_a_keystroke_is_hot_and_a_cancelled_request_stops(checkpoint: Path) -> None:
+def test_a_keystroke_is_a_cache_hit_and_a_cancelled_request_stops(checkpoint: Path) -> None:
     engine = load(checkpoint)
     engine.complete(ask("x = 1", max_tokens=0))
     assert engine.complete(ask("x = 12")).usage.recomputed_tokens <= 2

@@ -109,7 +109,7 @@ def test_a_listener_sees_what_is_resident_and_what_each_request_computes(core: S
             complete(core, increment)
             answered = event()["answered"]
             assert (answered["session"], answered["ahead"]) == ("c1/file:///a/b.py", False)
-            assert answered["heat"] == "hot"
+            assert answered["cache_outcome"] == "hit"
             parts = "".join(stretch["text"] for stretch in answered["prompt"])
             assert parts == f"import os\n\n\n\n    return names\n{increment}"
             computed = [stretch for stretch in answered["prompt"] if not stretch["resident"]]
@@ -199,14 +199,14 @@ def test_a_page_that_is_not_built_says_how_to_build_it(tmp_path: Path) -> None:
     assert "make pages" in answer.text
 
 
-def test_good_is_calm_and_costly_is_warm() -> None:
+def test_good_is_calm_and_costly_is_red() -> None:
     css = (Path(__file__).parents[3] / "web" / "src" / "page.css").read_text(encoding="utf-8")
-    found = re.findall(r"--(hot|cold): light-dark\((#\w{6}), (#\w{6})\)", css)
+    found = re.findall(r"--(hit|miss): light-dark\((#\w{6}), (#\w{6})\)", css)
     assert len(found) == 2
     for name, *colours in found:
         for colour in colours:
             red, green = int(colour[1:3], 16), int(colour[3:5], 16)
-            assert (green > red) == (name == "hot"), (name, colour)
+            assert (green > red) == (name == "hit"), (name, colour)
 
 
 def test_a_code_is_exchanged_once_and_in_time_and_the_key_always() -> None:

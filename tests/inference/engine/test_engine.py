@@ -175,11 +175,11 @@ def test_alternatives_leave_right_kv_behind(
     engine: Engine, oracle: Callable[[CompletionRequest], str], increment: str, alternatives: int
 ) -> None:
     asked = structs.replace(ask(increment, max_tokens=24), alternatives=alternatives, best_of=1 + alternatives)
-    hot = engine.complete(asked)
+    hit = engine.complete(asked)
     cold = engine.complete(structs.replace(asked, reuse=False))
-    assert (hot.text, hot.alternatives) == (cold.text, cold.alternatives)
+    assert (hit.text, hit.alternatives) == (cold.text, cold.alternatives)
     engine.complete(asked)
-    for text in (hot.text, *(other.text for other in hot.alternatives), ""):
+    for text in (hit.text, *(other.text for other in hit.alternatives), ""):
         typed = ask(increment + text[: len(text) // 2 + 1], max_tokens=24)
         assert engine.complete(typed).text == oracle(typed)
     engine.check_integrity()

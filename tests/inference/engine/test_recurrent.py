@@ -1,4 +1,4 @@
-"""Models with recurrent layers: reuse never changes a suggestion, and snapshots keep a keystroke hot."""
+"""Models with recurrent layers: reuse never changes a suggestion, and snapshots keep keystrokes cache hits."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ def dry(tmp_path_factory: pytest.TempPathFactory) -> tuple[Engine, Engine]:
     return recurrent, attention
 
 
-def test_keys_are_as_hot_as_with_attention_alone(dry: tuple[Engine, Engine]) -> None:
+def test_keys_hit_as_often_as_with_attention_alone(dry: tuple[Engine, Engine]) -> None:
     typist, more = Typist(3, 20, WIDE), []
     for _ in range(300):
         request, relaid = typist.next()

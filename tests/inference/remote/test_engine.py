@@ -21,7 +21,16 @@ from inference.remote.openai import CONSTRAINTS
 from inference.remote.server import Piece
 from inference.text.prompts import tokenize_prompt
 from protocol.errors import BadInput, Busy, Cancelled, EngineUnavailable
-from protocol.messages import ANONYMOUS, Alternative, Completion, CompletionRequest, Prompt, Sampling, StopRule, heat
+from protocol.messages import (
+    ANONYMOUS,
+    Alternative,
+    Completion,
+    CompletionRequest,
+    Prompt,
+    Sampling,
+    StopRule,
+    cache_outcome,
+)
 from tests.inference.remote.conftest import Connect
 from tests.inference.remote.fake_servers import (
     FORBIDDEN,
@@ -70,12 +79,12 @@ def test_a_short_prompt_answers_until_the_whole_one_is_resident(engine: RemoteEn
     assert first.is_short
     second = engine.complete(ask(prompt=replace(whole, increment="x = 1"), max_prefill_ms=1))
     assert second.is_short
-    assert heat(second.usage, 1) == "hot"
+    assert cache_outcome(second.usage, 1) == "hit"
     prepared = engine.complete(ask(prompt=replace(whole, increment="x = 1"), max_tokens=0))
     assert prepared.usage.prompt_tokens > first.usage.prompt_tokens
     for increment in ("x = 12", "x = 123"):
         later = engine.complete(ask(prompt=replace(whole, increment=increment), max_prefill_ms=1))
-        assert (later.is_short, heat(later.usage, 1)) == (False, "hot")
+        assert (later.is_short, cache_outcome(later.usage, 1)) == (False, "hit")
         cancelled = begin(engine, ask(prompt=replace(whole, increment=increment), max_prefill_ms=1))
         cancelled.cancelled = True
         engine.step()
@@ -135,14 +144,14 @@ vllm:cache_config_info{block_size="32",cache_dtype="auto",enable_prefix_caching=
     ("metrics", "block"),
     [(BLOCKS_OF_32, 32), ("", 16), ("vllm:num_requests_running 0.0\n", 16), ("no metrics {", 16)],
 )
-def test_the_blocks_that_vllm_reports_count_as_hot(
+def test_the_blocks_that_vllm_reports_count_as_a_hit(
     connect_openai: Connect, server: FakeServer, metrics: str, block: int
 ) -> None:
     server.block_tokens, server.metrics = block, metrics
     engine = connect_openai()
-    heats = [heat(engine.complete(ask("value = first(value)"[:typed])).usage, 1) for typed in range(20)]
-    assert heats[0] == "cold"
-    assert set(heats[1:]) == {"hot"}
+    outcomes = [cache_outcome(engine.complete(ask("value = first(value)"[:typed])).usage, 1) for typed in range(20)]
+    assert outcomes[0] == "miss"
+    assert set(outcomes[1:]) == {"hit"}
     assert engine.complete(ask("x")).usage.block_tokens == block
 
 

@@ -126,7 +126,7 @@ def dry_engine(tokenizer: TextTokenizer) -> Engine:
     return Engine(info, model, tokenizer, store_without_room(), EngineConfig(prefill_chunk=64), Healer(tokenizer))
 
 
-def test_hot_stays_hot_on_real_vocabularies(real_tokenizer: TextTokenizer) -> None:
+def test_hits_stay_hits_on_real_vocabularies(real_tokenizer: TextTokenizer) -> None:
     """Typing a line: tokens pushed through the model per keystroke, those that spell what was typed among them."""
     engine = dry_engine(real_tokenizer)
     engine.complete(ask("", max_tokens=0))

@@ -214,7 +214,7 @@ def test_everything_fits_and_markers_stay(
     assert kept >= min(prefix + suffix, room - 2 * STEP)
 
 
-def test_a_prompt_that_grows_past_the_limit_stays_hot_or_warm() -> None:
+def test_a_prompt_that_grows_past_the_limit_stays_a_hit_or_partial() -> None:
     engine = load_dry_engine(EngineOptions(TINY_MODEL, context_tokens=1024))
     step = 1024 // STEPS_PER_CONTEXT
     chunks = tuple(Snippet(f"{name}.py", f"{name} = 1\n" * 20) for name in "abc")

@@ -1,6 +1,6 @@
 """Large edits as small ones.
 
-Notebooks: their cells read as one text, in their order, by language, and keys in them are hot.
+Notebooks: their cells read as one text, in their order, by language, and keys in them are cache hits.
 
 A stretch of text, wherever edits move it.
 """
@@ -254,7 +254,7 @@ async def test_a_closed_notebook_is_released(editor: Editor, core: FakeCore) -> 
     assert (core.released, core.forgotten) == ([core.asked[0].session], [])
 
 
-async def test_keys_are_hot_and_so_is_the_next_cell() -> None:
+async def test_keys_are_cache_hits_and_so_is_the_next_cell() -> None:
     costs: list[PromptCost] = []
     engine = load_dry_engine(EngineOptions(TINY_MODEL))
     session = EditingSession(EngineCore(engine), Settings(max_tokens=1), "test", costs.append)

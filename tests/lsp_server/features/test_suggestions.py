@@ -71,7 +71,7 @@ async def test_words_of_a_client_that_reports_nothing(core: FakeCore) -> None:
     assert (statistics.accepted, statistics.accepted_partly) == (0, 1)
     assert (statistics.accepted_characters, statistics.typed_characters, statistics.kept_10min) == (14, 1, 14)
     assert {group.model for group in read_statistics(statistics_file())} == {"fake"}
-    assert statistics.hot + statistics.warm + statistics.cold == 1  # the others were typed on
+    assert statistics.hits + statistics.partial_hits + statistics.misses == 1  # the others were typed on
 
 
 async def test_nothing_is_counted_where_that_is_off(core: FakeCore) -> None:

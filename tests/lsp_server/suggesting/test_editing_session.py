@@ -171,7 +171,7 @@ async def test_the_cost_counts_what_was_inserted_since_the_last_answer(
     document.inserted_chars = 8
     await session.suggest(document, Query(Position(0, 1)))
     await session.suggest(document, Query(Position(0, 0)))
-    assert [cost.heat for cost in costs] == ["hot", "warm"]
+    assert [cost.cache_outcome for cost in costs] == ["hit", "partial"]
 
 
 @pytest.mark.parametrize(

@@ -46,6 +46,11 @@ def test_counts_are_kept_by_day_model_and_language(tmp_path: Path) -> None:
     assert [group.day for group in read] == [YESTERDAY.day, TODAY.day, TODAY.day]
 
 
+def test_counts_of_older_files_are_read(path: Path) -> None:
+    add_to_file(path, {(TODAY, "hit"): 2, (TODAY, "partial"): 1, (TODAY, "miss"): 3, (TODAY, "hits"): 4})
+    assert read_statistics(path)[TODAY] == Statistics(hits=6, partial_hits=1, misses=3)
+
+
 def test_several_windows_add_to_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(statistics, "_LOCK_SECONDS", 60)  # a slow disk is none of this test's business
     path = tmp_path / "statistics.sqlite"
@@ -150,11 +155,11 @@ def test_shares() -> None:
         kept_30s=15,
         watched_10min=10,
         kept_10min=5,
-        hot=3,
-        warm=1,
+        hits=3,
+        partial_hits=1,
     )
     shares = (figures.acceptance_share, figures.kept_share_30s, figures.kept_share_10min)
     assert shares == (0.4, 0.75, 0.5)
-    assert (figures.written_share, figures.hot_share) == (0.25, 0.75)
+    assert (figures.written_share, figures.hit_share) == (0.25, 0.75)
     empty = Statistics()
-    assert {empty.acceptance_share, empty.kept_share_30s, empty.written_share, empty.hot_share} == {None}
+    assert {empty.acceptance_share, empty.kept_share_30s, empty.written_share, empty.hit_share} == {None}

@@ -46,7 +46,7 @@ async def test_an_answer_carries_its_cost() -> None:
     async with session_with("a\n") as session:
         answer = await session.suggest(URI, Position(0, 1))
     assert answer.cost is not None
-    assert (answer.cost.usage.recomputed_tokens, answer.cost.heat, answer.cost.ahead) == (2, "hot", False)
+    assert (answer.cost.usage.recomputed_tokens, answer.cost.cache_outcome, answer.cost.ahead) == (2, "hit", False)
     assert answer.cost.milliseconds == 2.5
     assert answer.milliseconds > 0
 

@@ -85,7 +85,7 @@ def record(step: int, recomputed: int, *, single_cursor: bool = True) -> Record:
         recomputed_tokens=recomputed,
         ahead_tokens=0,
         milliseconds=float(step),
-        heat="hot" if recomputed <= 4 else "warm",
+        cache_outcome="hit" if recomputed <= 4 else "partial",
         suggestion="",
     )
 
@@ -102,8 +102,8 @@ def test_the_summary_has_the_names_and_numbers_that_are_promised() -> None:
         "requests": 4,
         "strategies": {
             "efim": {
-                "hot_share": 0.75,
-                "hot_share_single_cursor": 1.0,
+                "hit_share": 0.75,
+                "hit_share_single_cursor": 1.0,
                 "recomputed_tokens": {"mean": 152.0, "p50": 2, "p95": 600, "p99": 600},
                 "ahead_tokens_mean": 0.0,
                 "prompt_tokens_mean": 1000.0,

@@ -1,7 +1,7 @@
 // The core's stream of server-sent events, read with the key in a header, and opened again when it ends.
 
 import { bearer } from "../access.ts";
-import type { Heat, Usage } from "../costs.ts";
+import type { CacheOutcome, Usage } from "../costs.ts";
 
 const RETRY_MS = 1500;
 
@@ -21,7 +21,7 @@ export interface Answered {
   outcome: string;
   message?: string;
   // With the outcome "completed":
-  heat?: Heat;
+  cache_outcome?: CacheOutcome;
   usage?: Usage;
   text?: string;
   prompt?: Stretch[];

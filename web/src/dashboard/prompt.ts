@@ -1,4 +1,4 @@
-// The prompt of the last request, with what was computed of it in the colour of its heat.
+// The prompt of the last request, with what was computed of it in the colour of its cache outcome.
 
 import { byId, element } from "../elements.ts";
 import type { Answered } from "./events.ts";
@@ -11,11 +11,11 @@ const PARTS = {
   increment: "from the anchor to the cursor",
 };
 
-export function showPrompt({ session, ahead, heat = "cold", prompt = [], text = "" }: Answered): void {
+export function showPrompt({ session, ahead, cache_outcome: cacheOutcome = "miss", prompt = [], text = "" }: Answered): void {
   const kind = ahead ? "prompt computed ahead" : "last prompt";
   byId("which").textContent = `The ${kind}, of ${documentOf(session).name}`;
-  const warmth = ahead ? "ahead" : heat;
-  byId("computed-heat").className = warmth;
+  const outcome = ahead ? "ahead" : cacheOutcome;
+  byId("computed-outcome").className = outcome;
   const pieces: HTMLElement[] = [];
   let part = "";
   for (const stretch of prompt) {
@@ -23,7 +23,7 @@ export function showPrompt({ session, ahead, heat = "cold", prompt = [], text = 
       part = stretch.part;
       pieces.push(element("b", "", PARTS[stretch.part]));
     }
-    pieces.push(element("span", stretch.resident ? "stretch resident" : `stretch computed ${warmth}`, stretch.text));
+    pieces.push(element("span", stretch.resident ? "stretch resident" : `stretch computed ${outcome}`, stretch.text));
   }
   pieces.push(element("span", "completion", text));
   const shown = byId("prompt");

@@ -1,16 +1,16 @@
-// The plot of the requests' times, coloured by heat.
+// The plot of the requests' times, coloured by cache outcome.
 
 import uPlot from "uplot";
 
-import type { Heat } from "../costs.ts";
+import type { CacheOutcome } from "../costs.ts";
 
 const KEPT = 240;
 const HEIGHT = 150;
-const HEATS = ["hot", "warm", "cold", "ahead"] as const;
+const KINDS = ["hit", "partial", "miss", "ahead"] as const;
 
 export class Times {
   readonly #parent: HTMLElement;
-  readonly #taken: { ms: number; heat: Heat | "ahead" }[] = [];
+  readonly #taken: { ms: number; outcome: CacheOutcome | "ahead" }[] = [];
   #plot: uPlot | undefined;
 
   constructor(parent: HTMLElement) {
@@ -25,8 +25,8 @@ export class Times {
     });
   }
 
-  add(ms: number, heat: Heat | "ahead"): void {
-    this.#taken.push({ ms: Math.max(0.1, ms), heat });
+  add(ms: number, outcome: CacheOutcome | "ahead"): void {
+    this.#taken.push({ ms: Math.max(0.1, ms), outcome });
     if (this.#taken.length > KEPT) {
       this.#taken.shift();
     }
@@ -40,7 +40,7 @@ export class Times {
     // The latest at the right, as in the strip of columns above.
     const data: uPlot.AlignedData = [
       this.#taken.map((_, index) => index - this.#taken.length + 1),
-      ...HEATS.map((heat) => this.#taken.map((one) => (one.heat === heat ? one.ms : null))),
+      ...KINDS.map((outcome) => this.#taken.map((one) => (one.outcome === outcome ? one.ms : null))),
     ];
     this.#plot ??= this.#make();
     this.#plot.setData(data);
@@ -78,7 +78,7 @@ export class Times {
         ],
         series: [
           {},
-          ...HEATS.map((heat) => ({ stroke: colour(heat), paths: () => null, points: { ...points, fill: colour(heat) } })),
+          ...KINDS.map((outcome) => ({ stroke: colour(outcome), paths: () => null, points: { ...points, fill: colour(outcome) } })),
         ],
       },
       [[]],

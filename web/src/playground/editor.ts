@@ -34,7 +34,7 @@ const theme = EditorView.theme({
   ".cm-gutters": { backgroundColor: "var(--panel)", color: "var(--faint)", border: "none", paddingLeft: "8px" },
   ".cm-activeLine": { backgroundColor: "light-dark(#f6f4f0a8, #232730a8)" },
   ".cm-activeLineGutter": { backgroundColor: "transparent", color: "var(--soft)" },
-  ".cm-cursor": { borderLeftColor: "var(--hot)", borderLeftWidth: "2px" },
+  ".cm-cursor": { borderLeftColor: "var(--hit)", borderLeftWidth: "2px" },
   "&.cm-focused > .cm-scroller > .cm-selectionLayer .cm-selectionBackground, .cm-selectionBackground": {
     background: "light-dark(#dbe6f3, #2f4159)",
   },

@@ -1,6 +1,6 @@
 // The messages between the page and its session: those of midfill/play/session.py. Fields that have their default are left out.
 
-import type { Heat, Usage } from "../costs.ts";
+import type { CacheOutcome, Usage } from "../costs.ts";
 
 export interface Place {
   line: number;
@@ -33,7 +33,7 @@ export interface Cost {
   type: "Cost";
   ahead: boolean;
   source: "core" | "typed";
-  heat: Heat;
+  cache_outcome: CacheOutcome;
   milliseconds: number;
   usage: Usage;
 }

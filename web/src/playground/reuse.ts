@@ -5,9 +5,9 @@ import { byId } from "../elements.ts";
 import type { Cost } from "./messages.ts";
 
 const VERDICTS = {
-  hot: "Hot: only what you typed was computed",
-  warm: "Warm: a part of the prompt was computed again",
-  cold: "Cold: the whole prompt was computed",
+  hit: "Hit: only what you typed was computed",
+  partial: "Partial hit: a part of the prompt was computed again",
+  miss: "Miss: the whole prompt was computed",
 };
 
 export class Reuse {
@@ -17,28 +17,28 @@ export class Reuse {
     const { usage } = cost;
     const resident = Math.max(0, usage.prompt_tokens - usage.recomputed_tokens);
     if (cost.source === "typed") {
-      this.#figures(cost.heat, "Known already: nothing was computed", ["–", "0", "0", "0"]);
+      this.#figures(cost.cache_outcome, "Known already: nothing was computed", ["–", "0", "0", "0"]);
       return;
     }
     const ms = milliseconds(cost.milliseconds);
     const parts = `${count(resident)} resident, ${count(usage.recomputed_tokens)} recomputed, `;
     const title = `${parts}${count(usage.generated_tokens)} generated tokens, ${ms} ms`;
     if (usage.recomputed_tokens > 0 || !cost.ahead) {
-      this.#strip.add(usage, cost.ahead ? "ahead" : cost.heat, cost.ahead ? `ahead of the next key: ${title}` : title);
+      this.#strip.add(usage, cost.ahead ? "ahead" : cost.cache_outcome, cost.ahead ? `ahead of the next key: ${title}` : title);
     }
     if (!cost.ahead) {
       const tokens = [resident, usage.recomputed_tokens, usage.generated_tokens].map(count);
-      this.#figures(cost.heat, VERDICTS[cost.heat], [...tokens, ms]);
+      this.#figures(cost.cache_outcome, VERDICTS[cost.cache_outcome], [...tokens, ms]);
     }
   }
 
-  #figures(heat: string, verdict: string, figures: readonly string[]): void {
+  #figures(outcome: string, verdict: string, figures: readonly string[]): void {
     byId("verdict").textContent = verdict;
     for (const [index, id] of ["resident", "computed", "generated", "time"].entries()) {
       byId(id).textContent = figures[index] ?? "";
     }
     byId("time").append(unit());
-    byId("computed").parentElement?.setAttribute("class", `computed ${heat}`);
+    byId("computed").parentElement?.setAttribute("class", `computed ${outcome}`);
   }
 }
 

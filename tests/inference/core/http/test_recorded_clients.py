@@ -13,7 +13,7 @@ from inference.engine.request import Request
 from inference.loading.engine import load_dry_engine
 from inference.loading.options import EngineOptions
 from midfill.replay.trace import play, read_trace
-from protocol.messages import Usage, heat
+from protocol.messages import Usage, cache_outcome
 from tests.inference.core.http.recorded_clients import CLIENTS, RecordedClient, recorded
 from tests.inference.serving import BEARER, client_of
 
@@ -62,16 +62,16 @@ def test_typing_recomputes_what_is_typed(ask: Ask) -> None:
     assert len(cold) <= 3, costs  # the first, and where the client's window first moves
 
 
-def test_recorded_session_is_hot_where_it_types(ask: Ask) -> None:
+def test_recorded_session_hits_where_it_types(ask: Ask) -> None:
     trace = read_trace(TRACE)
     count_tokens = load_dry_engine(OPTIONS).tokenizer.count_tokens
-    heats = []
+    outcomes = []
     for step in play(trace, limit=200):
         lines = step.text.splitlines(keepends=True)
         offset = sum(map(len, lines[: step.cursor.line])) + step.cursor.column
         usage = ask(step.text, offset)
         if step.moved_to is None:
             inserted = sum(map(count_tokens, step.inserted))
-            heats.append(heat(usage, inserted))
-    assert len(heats) > 150
-    assert heats.count("hot") >= 0.95 * len(heats), heats
+            outcomes.append(cache_outcome(usage, inserted))
+    assert len(outcomes) > 150
+    assert outcomes.count("hit") >= 0.95 * len(outcomes), outcomes
