@@ -79,10 +79,10 @@ async def measure(
                 session.change(LARGE, [Edit(Position(0, 0), Position(0, 0), "#")])
             await asyncio.sleep(SETTLING_S)
             before = await rest(mine)
-            count = len(session.ahead)
+            count = len(session.prefetches)
             await click(session, clicks, lines, seconds)
             used = await rest(mine) - before
-            return {"cpu_s": round(used, 2), "prepared": len(session.ahead) - count}
+            return {"cpu_s": round(used, 2), "prepared": len(session.prefetches) - count}
 
 
 def main(

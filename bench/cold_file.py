@@ -52,7 +52,7 @@ async def measure(model: str, weights: str, files: int, lines: int) -> list[dict
                 first = await key(session, uri, middle, "    ")
                 elapsed, cpu_s = time.perf_counter() - since, cpu_seconds(mine) - used
                 if first.cost is not None and first.cost.usage.prompt_tokens < SHORT_TOKENS:
-                    await session.wait_for_ahead(PATIENCE_S)
+                    await session.wait_for_prefetch(PATIENCE_S)
                 used = await rest(mine)
                 later = await key(session, uri, Position(middle.line, 4), "r")
                 costs = [answer.cost.usage for answer in (first, later) if answer.cost]

@@ -34,7 +34,7 @@ CONTEXT_TOKENS = 8192
 async def record(
     model: str, trace: Path, settings: Settings, most: int | None = None, language: str = "rust"
 ) -> list[CompletionRequest]:
-    """The requests in their order, until there are `most` for suggestions; ahead work has `max_tokens=0`."""
+    """The requests in their order, until there are `most` for suggestions; prefetches have `max_tokens=0`."""
     session = read_trace(trace)
     engine = load_dry_engine(EngineOptions(model, context_tokens=CONTEXT_TOKENS))
     target = EngineTarget(engine, settings, language, text_at(session, 0))
@@ -65,9 +65,9 @@ def main(
     settings = replace(Settings(shorten_unlikely=False), max_tokens=MAX_NEW_TOKENS)
     requests = asyncio.run(record(model, trace, settings, most))
     write_requests(output, requests)
-    ahead = sum(not request.max_tokens for request in requests)
+    prefetches = sum(not request.max_tokens for request in requests)
     print(
-        f"{len(requests) - ahead} requests for suggestions and {ahead} ahead of need in {output.stat().st_size} bytes"
+        f"{len(requests) - prefetches} requests for suggestions, {prefetches} prefetches: {output.stat().st_size} bytes"
     )
 
 

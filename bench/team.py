@@ -153,7 +153,7 @@ class Typist:
             if time.monotonic() > until:
                 break
             if step.moved_to is not None:
-                session.look_ahead(document, step.moved_to)
+                session.prefetch(document, step.moved_to)
                 await asyncio.sleep(MOVE_S)
             for edit in step.edits:
                 document.apply(edit)  # which ends the request of the key before
@@ -172,7 +172,7 @@ class Typist:
         return random.random() if before is None or now is None else min(now - before, self.longest_pause)
 
     def _note(self, cost: PromptCost) -> None:
-        if not cost.ahead:
+        if not cost.is_prefetch:
             self._cost = cost
 
 

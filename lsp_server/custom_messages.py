@@ -68,10 +68,10 @@ To clients that ask for them with the capability `experimental: {midfill: true}`
 - `midfill/status {state, message, model, device, progress, reason}`: on every change, and once after `initialized`.
   `reason` is why the core cannot answer now, as in `midfill/reason`, or null.
   `state` is "starting" (no connection yet), "unloaded", "loading", "ready", "failed" (needs the user) or "stopped".
-- `midfill/usage {textDocument, version, position, ahead, source, ms, cacheOutcome, usage}`: the cost of a prompt, sent
-  right after its answer, or after an earlier one. `source` is "core", or "typed" if the user types the last suggestion;
+- `midfill/usage {textDocument, version, position, isPrefetch, source, ms, cacheOutcome, usage}`: the cost of a prompt,
+  sent right after its answer, or after an earlier one; `source` is "core", or "typed" if the last suggestion is typed;
   `cacheOutcome` is "hit", "partial" or "miss"; `usage` has the fields of `protocol.messages.Usage`; `ms` is the time in
-  milliseconds from the request to its answer; `ahead` marks ahead work.
+  milliseconds from the request to its answer; `isPrefetch` marks a prefetch.
 - `midfill/reason {textDocument, reason}`: why the document gets no suggestions, or why its last request got none, as
   `{kind, text, explanation, actions: [{title, command, arguments, detail}], lasts}`; null when that has ended. `text`
   has a few words for a status bar, `explanation` sentences of plain text; an action is a command of this server.

@@ -196,7 +196,7 @@ class Notices:
             "textDocument": {"uri": cost.uri},
             "version": cost.version,
             "position": {"line": cursor.line, "character": cursor.character},
-            "ahead": cost.ahead,
+            "isPrefetch": cost.is_prefetch,
             "source": cost.source,
             "ms": round(cost.milliseconds, 3),
             "cacheOutcome": cost.cache_outcome,
@@ -403,12 +403,12 @@ class MidfillServer(LanguageServer):
 
     def _send_cost(self, cost: PromptCost) -> None:
         documents = self.session.documents
-        if cost.source == "core" and not cost.ahead:
+        if cost.source == "core" and not cost.is_prefetch:
             group = self.recorder.group(documents[cost.uri].document.language_id)
             self.recorder.count(group, CACHE_OUTCOMES[cost.cache_outcome])
         cursor = documents.codec.encode(documents[cost.uri].document, cost.cursor)
         send = functools.partial(self.notices.cost, cost, cursor)
-        if cost.ahead:
+        if cost.is_prefetch:
             send()
         else:
             self._unsent.append(send)

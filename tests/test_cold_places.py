@@ -89,7 +89,7 @@ class Writer:
         self.cursor = Position(self.cursor.line, self.cursor.column + len(text))
         known = len(self.costs)
         await self.session.suggest(self.opened, Query(self.cursor))
-        return next(cost for cost in self.costs[known:] if not cost.ahead)
+        return next(cost for cost in self.costs[known:] if not cost.is_prefetch)
 
     async def rest(self) -> None:
         while self.opened.latest.busy:
@@ -105,7 +105,7 @@ async def test_the_first_answer_computes_little_and_the_switch_costs_no_key_its_
     first = await writer.type(TYPED[0])
     assert first.usage.recomputed_tokens == first.usage.prompt_tokens <= SHORT_TOKENS
     await writer.rest()
-    assert writer.costs[-1].ahead
+    assert writer.costs[-1].is_prefetch
     assert writer.costs[-1].usage.recomputed_tokens > 5 * SHORT_TOKENS
     for key in TYPED[1:]:
         cost = await writer.type(key)
@@ -116,7 +116,7 @@ async def test_the_first_answer_computes_little_and_the_switch_costs_no_key_its_
 async def test_the_whole_prompt_becomes_resident_while_the_user_types_without_a_pause(writer: Writer) -> None:
     costs = [await writer.type(TYPED[0])]
     while costs[-1].usage.prompt_tokens <= SHORT_TOKENS + len(costs):
-        for _ in range(3):  # the ahead work gets a forward or two between two keys
+        for _ in range(3):  # the prefetch gets a forward or two between two keys
             await asyncio.sleep(0)
         costs.append(await writer.type("ab c"[len(costs) % 4]))
         assert len(costs) < 100

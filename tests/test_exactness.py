@@ -110,10 +110,10 @@ class Editing(RuleBasedStateMachine):
             self.edit(start, Position(line, column), "")
         self.ask()
 
-    @rule(share=PLACES, ahead=st.booleans())
-    def jump(self, share: float, ahead: bool) -> None:
+    @rule(share=PLACES, prefetch=st.booleans())
+    def jump(self, share: float, prefetch: bool) -> None:
         self.cursors[self.current] = self.place(share)
-        self.ask(max_tokens=0 if ahead else MAX_TOKENS)
+        self.ask(max_tokens=0 if prefetch else MAX_TOKENS)
 
     @rule(start=PLACES, end=PLACES, piece=PIECES)
     def replace_range(self, start: float, end: float, piece: str) -> None:

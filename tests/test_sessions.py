@@ -90,7 +90,7 @@ class Desk:
         for key in keys:
             opened = self.documents[key.uri]
             if at != (key.uri, key.cursor_before):
-                self.session.look_ahead(opened, key.cursor_before)
+                self.session.prefetch(opened, key.cursor_before)
                 await opened.latest.join()
             for edit in key.edits:
                 opened.apply(edit)

@@ -15,7 +15,7 @@ RECORDED = Path(__file__).parents[2] / "tests" / "data" / "rustcode-3000-3400.re
 
 
 def read_requests(path: Path = RECORDED) -> list[CompletionRequest]:
-    """The requests in their order; those with `max_tokens=0` were made ahead of need."""
+    """The requests in their order; those with `max_tokens=0` are prefetches."""
     return msgspec.json.decode(lzma.decompress(path.read_bytes()), type=list[CompletionRequest])
 
 

@@ -98,7 +98,7 @@ def tiny_engine(card: Card, sizes: Sizes, **more: object) -> Iterator[Engine]:
 
 
 def play(engine: Engine, requests: Sequence[CompletionRequest], eager: Eager | None = None) -> Iterator[Row]:
-    """A row for each request for a suggestion, which follows the ahead work before it as in the session."""
+    """A row for each request for a suggestion, which follows the prefetch before it as in the session."""
     for request in requests:
         before = eager.forwards if eager else 0
         started = time.perf_counter()
@@ -107,7 +107,7 @@ def play(engine: Engine, requests: Sequence[CompletionRequest], eager: Eager | N
         usage = completion.usage
         row: Row = {
             "ms": milliseconds,
-            "ahead": not request.max_tokens,
+            "is_prefetch": not request.max_tokens,
             "prompt": usage.prompt_tokens,
             "recomputed": usage.recomputed_tokens,
             "generated": usage.generated_tokens,
@@ -163,7 +163,7 @@ def _first_tokens(card: Card, sizes: Sizes, tokenizer: TextTokenizer) -> Iterato
 def _about_session(rows: Sequence[Row], sizes: Sizes) -> Iterator[Finding]:
     for model in dict.fromkeys(row["model"] for row in rows):
         played = [row for row in rows if row["model"] == model and "first" not in row]
-        keys = [row for row in played if not row["ahead"]][1:]  # the first one's prompt is cold
+        keys = [row for row in played if not row["is_prefetch"]][1:]  # the first one's prompt is cold
         if not keys:
             continue
         recomputed, prompt = (sum(row[what] for row in played[1:]) for what in ("recomputed", "prompt"))

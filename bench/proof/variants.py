@@ -103,7 +103,7 @@ def _conclude(rows: Sequence[Row]) -> Iterator[Finding]:
                 parts.append(
                     f"eager {row['token_ms']:.2f} ms, prompt of {row['prompt']} {first:.0f}, again {second:.0f} ms"
                 )
-        keys = sorted(row["ms"] for row in own if "ms" in row and not row["ahead"])
+        keys = sorted(row["ms"] for row in own if "ms" in row and not row["is_prefetch"])
         if keys:
             parts.append(f"{len(keys)} keys, median {statistics.median(keys):.1f} ms")
         yield f"{variant:<16}{'; '.join(parts)}"

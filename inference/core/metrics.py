@@ -32,7 +32,7 @@ class Metrics:
     def __init__(self) -> None:
         self._registry = CollectorRegistry()
         self._requests = self._counter(
-            "requests", "Requests answered, by kind (suggestion, ahead) and outcome.", "kind", "outcome"
+            "requests", "Requests answered, by kind (suggestion, prefetch) and outcome.", "kind", "outcome"
         )
         self._sums = {name: self._counter(name, text) for name, text in _SUMS.items()}
         self._seconds = self._counter("seconds", "Time spent on completed requests, by phase.", "phase")

@@ -189,7 +189,7 @@ class Feed:
             "at": time.time(),
             "client": request.client,
             "session": session,
-            "ahead": request.is_ahead_work,
+            "is_prefetch": request.is_prefetch,
         }
         if isinstance(answer, MidfillError):
             return told | {"outcome": answer.code, "message": str(answer)}

@@ -89,17 +89,17 @@ class RequestQueue:
         """Add a request to its user's line; replaces and returns the older request of its session.
 
         Raises Busy, and changes nothing, if the user exceeds the limit of waiting requests or MAX_WAITING_CHARS. Each
-        holds for ahead work apart, which may wait for long and must not keep suggestions out.
+        holds for prefetches apart, which may wait for long and must not keep suggestions out.
         """
         line = self._lines.get(request.turn, {})
-        waiting = (other for other in line.values() if other.is_ahead_work == request.is_ahead_work)
+        waiting = (other for other in line.values() if other.is_prefetch == request.is_prefetch)
         others = [other for other in waiting if other.key != request.key]
         if len(others) >= self._limits.waiting:
             raise Busy(f"{len(others)} requests already wait, the maximum")
         if others and _chars(request) + sum(_chars(other) for other in others) > MAX_WAITING_CHARS:
             raise Busy(f"the waiting prompts would exceed {MAX_WAITING_CHARS} characters")
         superseded = line.get(request.key)
-        if superseded is not None and not superseded.is_ahead_work:
+        if superseded is not None and not superseded.is_prefetch:
             request.unanswered_since = superseded.unanswered_since
         self._lines.setdefault(request.turn, line)[request.key] = request
         return superseded
@@ -114,9 +114,11 @@ class RequestQueue:
         request = next(filter(meant, self), None)
         return None if request is None else self._pop(request)
 
-    def first(self, at_work: Mapping[str, int], ahead_too: bool, ahead_of: Collection[str] = ()) -> Request | None:
-        """The request to begin next: ahead work only if nothing else waits, only if `ahead_too`, and not of the users
-        whose ahead work is under way (`ahead_of`): together both would take longer, and need more workspaces.
+    def first(
+        self, at_work: Mapping[str, int], with_prefetches: bool, prefetching: Collection[str] = ()
+    ) -> Request | None:
+        """The request to begin next: a prefetch only if nothing else waits, only if `with_prefetches`, and not of users
+        whose prefetch is under way (`prefetching`): together both would take longer, and need more workspaces.
 
         The user with the fewest requests `at_work` comes first; one with as many as allowed has to wait. Among equals,
         requests without alternatives come first, and then the one with the highest response ratio: the longest wait
@@ -137,16 +139,16 @@ class RequestQueue:
                 ),
                 default=None,
             )
-        return next((request for request in self if request.turn not in ahead_of), None) if ahead_too else None
+        return next((request for request in self if request.turn not in prefetching), None) if with_prefetches else None
 
     def take(
-        self, at_work: Mapping[str, int], ahead_too: bool = True, ahead_of: Collection[str] = ()
+        self, at_work: Mapping[str, int], with_prefetches: bool = True, prefetching: Collection[str] = ()
     ) -> Request | None:
         """Remove and return the `first` request; its user's turn moves behind those of the others."""
-        request = self.first(at_work, ahead_too, ahead_of)
+        request = self.first(at_work, with_prefetches, prefetching)
         if request is None:
             return None
-        self._lines[request.turn] = self._lines.pop(request.turn)  # the order of turns at ahead work
+        self._lines[request.turn] = self._lines.pop(request.turn)  # the order of turns at prefetching
         self._last_turns[request.turn] = time.perf_counter()
         return self._pop(request)
 
@@ -197,7 +199,7 @@ def _chars(request: Request) -> int:
 
 
 def _first_for_suggestion(line: Mapping[Key, Request]) -> list[Request]:
-    return [request for request in line.values() if not request.is_ahead_work][:1]
+    return [request for request in line.values() if not request.is_prefetch][:1]
 
 
 Chore = Callable[[], None]
@@ -252,9 +254,9 @@ class Inbox:
             self._budgets.check(request.turn)
             superseded = self._queue.put(request)
             self._cancel_running(lambda running: running.key == request.key)
-            for running in self._running:  # the user is where the newest ahead work is
-                running.gives_way |= request.is_ahead_work and running.is_ahead_work and running.turn == request.turn
-            self._make_room()  # now, before ahead work saves more of its prompt
+            for running in self._running:  # the user is where the newest prefetch is
+                running.gives_way |= request.is_prefetch and running.is_prefetch and running.turn == request.turn
+            self._make_room()  # now, before a prefetch saves more of its prompt
             self._notify()
             return superseded
 
@@ -302,7 +304,7 @@ class Inbox:
             return self._changed.wait_for(self._has_work, seconds)
 
     def take(self) -> Request | None:
-        """The next request to begin, if there is room; ahead work only if nothing else is at work.
+        """The next request to begin, if there is room; prefetches only if nothing else is at work.
 
         A chore that waits until nothing is at work lets none begin before it: otherwise it might wait forever.
         """
@@ -311,9 +313,9 @@ class Inbox:
                 return None
             if self._running and self._chores_when_idle:
                 return None
-            ahead = [running for running in self._running if running.is_ahead_work]
-            turns = {running.turn for running in ahead}
-            request = self._queue.take(self._at_work(), len(ahead) == len(self._running), turns)
+            prefetches = [running for running in self._running if running.is_prefetch]
+            turns = {running.turn for running in prefetches}
+            request = self._queue.take(self._at_work(), len(prefetches) == len(self._running), turns)
             if request is not None:
                 self._running.append(request)
             return request
@@ -376,12 +378,12 @@ class Inbox:
         if len(self._running) < self._capacity():
             return False
         at_work = self._at_work()
-        waiting = self._queue.first(at_work, ahead_too=False)
+        waiting = self._queue.first(at_work, with_prefetches=False)
         staying = [request for request in self._running if not (request.gives_way or request.cancelled)]
         if waiting is None or self._closing or len(staying) < self._capacity():
             return False
         staying.reverse()  # the last begun loses the least work
-        for request in sorted(staying, key=lambda request: (not request.is_ahead_work, not request.writes_several)):
+        for request in sorted(staying, key=lambda request: (not request.is_prefetch, not request.writes_several)):
             if _gives_way(request, waiting, at_work):
                 request.gives_way = True
                 return True
@@ -389,12 +391,12 @@ class Inbox:
 
     def _at_work(self) -> Counter[str]:
         """Number of requests for suggestions at work, by user; those that are cancelled end with the next forward."""
-        return Counter(request.turn for request in self._running if not (request.is_ahead_work or request.cancelled))
+        return Counter(request.turn for request in self._running if not (request.is_prefetch or request.cancelled))
 
 
 def _gives_way(request: Request, waiting: Request, at_work: Counter[str]) -> bool:
     """Whether a running request must make room for a waiting request for a suggestion."""
-    ahead_of = at_work[request.turn] - at_work[waiting.turn]
-    if request.is_ahead_work or ahead_of >= 2:
+    more = at_work[request.turn] - at_work[waiting.turn]
+    if request.is_prefetch or more >= 2:
         return True
-    return ahead_of == 1 and request.writes_several and not waiting.writes_several
+    return more == 1 and request.writes_several and not waiting.writes_several

@@ -112,7 +112,7 @@ class Scheduler:
     """Fills the engine to its capacity with each session's newest request, shared evenly between users.
 
     New requests begin between two forwards. When the engine is full, these give way to a waiting request within one
-    forward, and resume later: ahead work (`max_tokens=0`), alternatives to another user's request, and the last begun
+    forward, and resume later: prefetches (`max_tokens=0`), alternatives to another user's request, and the last begun
     request of a user that has at least two more at work than the waiting one's. Every request gets its
     outcome exactly once, a completion or an error, on the model thread, or on the thread whose call ended it while it
     waited.

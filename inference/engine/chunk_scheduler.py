@@ -24,8 +24,8 @@ SHARED_CHUNK_S = 0.01
 ALONE_CHUNK_S = 0.02
 """Intended duration of a forward with a long chunk while only one user is active, where chunks may grow."""
 
-AHEAD_CHUNK_S = 0.1
-"""Longest intended duration of a forward with ahead work, which bounds the wait of the next keystroke."""
+PREFETCH_CHUNK_S = 0.1
+"""Longest intended duration of a forward of a prefetch, which bounds the wait of the next keystroke."""
 
 ACTIVE_S = 5.0
 """Seconds after its last request during which a user counts as active."""
@@ -83,12 +83,12 @@ class ChunkScheduler:
         """Record that a user (`Request.turn`) began a request, and drop those that are no longer active."""
         self._began = {name: began for name, began in self._began.items() if now - began < ACTIVE_S} | {user: now}
 
-    def chunk_tokens(self, user: str, now: float, *, ahead: bool = False) -> int:
-        """Maximum number of tokens in the next chunk of a user's long prompt, `ahead` if no user waits for it."""
+    def chunk_tokens(self, user: str, now: float, *, prefetch: bool = False) -> int:
+        """Maximum number of tokens in the next chunk of a user's long prompt, `prefetch` if no user waits for it."""
         most = self._chunk_tokens_for(user, now)
-        if not ahead:
+        if not prefetch:
             return most
-        affordable = int(min(self._tokens_per_s * AHEAD_CHUNK_S, most))
+        affordable = int(min(self._tokens_per_s * PREFETCH_CHUNK_S, most))
         return min(most, max(affordable // SHARED_CHUNK, 1) * SHARED_CHUNK)
 
     def _chunk_tokens_for(self, user: str, now: float) -> int:
@@ -99,8 +99,8 @@ class ChunkScheduler:
         return min(max(int(affordable) // SHARED_CHUNK, 1) * SHARED_CHUNK, self._chunk_tokens)
 
     def next(self) -> list[Run]:
-        """The requests whose chunks go into the next forward; ahead work only if there is nothing else."""
-        runs = [run for run in self.runs if not run.request.is_ahead_work] or self.runs
+        """The requests whose chunks go into the next forward; prefetches only if there is nothing else."""
+        runs = [run for run in self.runs if not run.request.is_prefetch] or self.runs
         short = [run for run in runs if not _is_long(run)]
         turn = next((run for run in runs if _is_long(run) and not self._has_to_wait(run, short)), None)
         self._long_chunk_tokens = 0 if turn is None or turn.chunk is None else len(turn.chunk.token_ids)

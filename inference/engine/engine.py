@@ -191,7 +191,7 @@ class Engine(AnyEngine):
             self._store.close()
 
     def _chunk_tokens(self, request: Request) -> int:
-        return self._chunks.chunk_tokens(request.turn, self._clock(), ahead=request.is_ahead_work)
+        return self._chunks.chunk_tokens(request.turn, self._clock(), prefetch=request.is_prefetch)
 
     def _check_device(self, request: Request) -> None:
         error = request.outcome

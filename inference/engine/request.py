@@ -97,14 +97,14 @@ class Request:
     outcome: Completion | Exception | None = None
     key: tuple[str, str] = field(init=False)  # the client's session; one that supersedes none has one to itself
     turn: str = field(init=False)  # the line that it waits in: its user's, or its client's if it has no user
-    is_ahead_work: bool = field(init=False)  # makes a prompt resident, and gives way to every request for a suggestion
+    is_prefetch: bool = field(init=False)  # makes a prompt resident, and gives way to every request for a suggestion
     writes_several: bool = field(init=False)
     layout: int = field(init=False)  # a digest of the user and the prompt's parts that stay while the user types on
 
     def __post_init__(self) -> None:
         self.key = self.client, self.spec.session if self.supersedes else f"#{id(self)}"
         self.turn = turn_of(self.client, self.user)
-        self.is_ahead_work = self.spec.max_tokens == 0
+        self.is_prefetch = self.spec.max_tokens == 0
         self.writes_several = self.spec.alternatives > 0 or self.spec.best_of > 1
         prompt = self.spec.prompt
         parts = prompt.context, prompt.prefix, prompt.suffix, prompt.token_ids, prompt.marked
@@ -121,8 +121,8 @@ class Request:
 
     @property
     def kind(self) -> str:
-        """For counters: "ahead" if it only makes a prompt resident, else "suggestion"."""
-        return "ahead" if self.is_ahead_work else "suggestion"
+        """For counters: "prefetch" if it only makes a prompt resident, else "suggestion"."""
+        return "prefetch" if self.is_prefetch else "suggestion"
 
     @property
     def result(self) -> str:

@@ -155,7 +155,7 @@ class Writer:
                 yield self.resident.chunk(token_ids)
                 self.resident.extend(token_ids, is_prompt=request.spec.reuse)
                 cost.forwards += 1
-                if request.is_ahead_work and not request.is_unwanted:
+                if request.is_prefetch and not request.is_unwanted:
                     self.resident.save()  # chunk by chunk, so that no keystroke waits for one large save
             cost.recomputed_tokens += len(token_ids)
             if missing:

@@ -72,10 +72,10 @@ def did_accept_partly(ls: MidfillServer, params: PartlyAcceptedParams) -> None:
 
 
 def accepted(ls: MidfillServer, number: int, index: int) -> None:
-    """Record that an item was accepted whole, and compute the next suggestion ahead of its request."""
+    """Record that an item was accepted whole, and prefetch the next suggestion."""
     place = ls.acceptances.accepted(number, index)
     if place is not None:
-        ls.session.suggest_ahead(*place)
+        ls.session.prefetch_suggestion(*place)
 
 
 async def _suggest(

@@ -58,12 +58,12 @@ def did_close(ls: MidfillServer, params: types.DidCloseTextDocumentParams) -> No
 def did_move_cursor(ls: MidfillServer, params: types.TextDocumentPositionParams) -> None:
     """Prepare for typing at the new cursor."""
     ls.index.used()
-    ls.session.look_ahead(*place_of(ls, params.text_document, params.position))
+    ls.session.prefetch(*place_of(ls, params.text_document, params.position))
 
 
 def did_focus(ls: MidfillServer, params: DocumentParams) -> None:
     """Prepare for typing at the last cursor."""
-    ls.session.look_ahead(ls.session.documents[params.text_document.uri])
+    ls.session.prefetch(ls.session.documents[params.text_document.uri])
 
 
 @refusing_bad_input

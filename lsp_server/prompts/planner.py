@@ -56,7 +56,7 @@ class PromptPlanner:
         self._context = context
         self._is_excluded = is_excluded
         self._anchors: list[_Laid] = []  # most recently used first
-        self._laid_ahead = False  # whether ahead work laid the newest one, and no keystroke has used it
+        self._laid_by_prefetch = False  # whether a prefetch laid the newest one, and no keystroke has used it
 
     def edited(self, change: LineChange) -> None:
         self._edges.edited(change)
@@ -67,10 +67,10 @@ class PromptPlanner:
         chars += sum(len(snippet.path) + len(snippet.text) for snippet in prompt.context)
         self.budget = self.budget.observe(chars, prompt_tokens)
 
-    def plan(self, cursor: Position, *, ahead: bool = False) -> Plan:
+    def plan(self, cursor: Position, *, prefetch: bool = False) -> Plan:
         """The prompt for this cursor; BadInput if it lies outside of the document.
 
-        `ahead` marks a prompt for ahead work: the planner re-lays an anchor whose increment has grown past half
+        `prefetch` marks a prefetched prompt: the planner re-lays an anchor whose increment has grown past half
         of its limit, since no user waits for the prefill.
         """
         self.document.check(cursor)
@@ -79,18 +79,18 @@ class PromptPlanner:
         limit = self.budget.increment_chars
         self._anchors = [laid for laid in self._anchors if not any(map(self._is_excluded, laid.context.sources))]
         for laid in self._anchors:
-            fit = find(laid.anchor, self.document, cursor, limit // 2 if ahead else limit)
+            fit = find(laid.anchor, self.document, cursor, limit // 2 if prefetch else limit)
             if fit is not None:
-                self._laid_ahead &= ahead
+                self._laid_by_prefetch &= prefetch
                 return self._use(laid, fit, cursor, relaid=False)
         anchor, fit = lay(self.document, cursor, self.budget, self._edges)
-        # New snippets move all text behind them: a keystroke right after ahead work keeps those that are resident.
-        adds = ahead or not self._laid_ahead
-        self._laid_ahead = ahead
+        # New snippets move all text behind them: a keystroke right after a prefetch keeps those that are resident.
+        adds = prefetch or not self._laid_by_prefetch
+        self._laid_by_prefetch = prefetch
         return self._use(_Laid(anchor, self._context(self.budget, adds)), fit, cursor, relaid=True)
 
     def holds(self, cursor: Position) -> bool:
-        """Whether the prompt for ahead work at this cursor needs no new anchor."""
+        """Whether the prefetched prompt at this cursor needs no new anchor."""
         if self.strategy in ("psm", "spm"):
             return False
         limit = self.budget.increment_chars // 2

@@ -189,7 +189,7 @@ def _expanded(folder: str) -> Path:
         return Path(folder)
 
 
-# After so many seconds without an edit, ahead work for the next keystrokes starts.
+# After so many seconds without an edit, prefetching for the next keystrokes starts.
 _IDLE_SECONDS = 2.0
 
 # After so many seconds the request has left and the core is at work: the exclusion rules are looked at meanwhile.
@@ -244,7 +244,7 @@ class EditingSession:
         if self._opening is not None:
             self._opening.cancel()
         opened = self.documents.open(uri, language_id, version, text)
-        self._opening = asyncio.get_running_loop().call_later(_OPENING_SECONDS, self.look_ahead, opened)
+        self._opening = asyncio.get_running_loop().call_later(_OPENING_SECONDS, self.prefetch, opened)
         return opened
 
     def close(self, uri: str) -> None:
@@ -311,7 +311,7 @@ class EditingSession:
             return await opened.latest.join()
         return await opened.latest.run(partial(self._ask_in_time, opened, query), query)
 
-    def look_ahead(self, opened: OpenDocument, cursor: Position | None = None) -> None:
+    def prefetch(self, opened: OpenDocument, cursor: Position | None = None) -> None:
         """Make the prompt at the cursor, or at the last one, resident in the background, if the user may type there.
 
         `Preparing` says where. A request for the same place goes on undisturbed; one for another place is superseded.
@@ -325,7 +325,7 @@ class EditingSession:
         else:
             self.explainer.tell(opened)
 
-    def suggest_ahead(self, opened: OpenDocument, cursor: Position) -> None:
+    def prefetch_suggestion(self, opened: OpenDocument, cursor: Position) -> None:
         """Compute the suggestion at `cursor` before the client's request for it."""
         query = Query(cursor)
         self._look_at(opened, cursor)
@@ -340,7 +340,7 @@ class EditingSession:
         self.explainer.tell_all(self._last)
         came_up = before in ("starting", "failed", "stopped") and status.state in ("unloaded", "loading", "ready")
         if came_up and self._last is not None:
-            self.look_ahead(self._last)
+            self.prefetch(self._last)
 
     def prefilled(self, session: str, tokens: tuple[int, int] | None) -> None:
         """The core computes the prompt of this session: so many tokens of so many; None when that has ended."""
@@ -376,12 +376,12 @@ class EditingSession:
         self._idle = asyncio.get_running_loop().call_later(_IDLE_SECONDS, self._at_idle, opened, opened.edits)
 
     def _at_idle(self, opened: OpenDocument, edits: int) -> None:
-        """Re-lay the anchor of a long increment as ahead work, and collect garbage."""
+        """Re-lay the anchor of a long increment by a prefetch, and collect garbage."""
         garbage.collect_what_is_new()
         self._preparing.rest()
         if opened.edits != edits or opened.latest.busy or opened.excluded or not self._answers(opened):
             return
-        if opened.needs_anchor(opened.cursor):  # gathered for, and laid, by the ahead work
+        if opened.needs_anchor(opened.cursor):  # gathered for, and laid, by the prefetch
             opened.latest.start(partial(self._ahead, opened, opened.cursor))
 
     def _answers(self, opened: OpenDocument, query: Query | None = None) -> bool:
@@ -486,4 +486,4 @@ class EditingSession:
             return
         await opened.gather(cursor, self.settings)
         if typing or self._preparing.allows(opened):
-            await self._sender.look_ahead(opened, cursor, self.settings)
+            await self._sender.prefetch(opened, cursor, self.settings)

@@ -90,7 +90,7 @@ class OpenDocument:
 
     `edits` counts the applied edits, independent of the client's versions: an answer is outdated when the count has
     grown. `inserted_chars` counts the characters that edits inserted since the core last answered for this document,
-    ahead work included. `cursor` follows the edits.
+    prefetches included. `cursor` follows the edits.
     """
 
     document: Document
@@ -151,10 +151,10 @@ class OpenDocument:
         """The document that prompts are cut from: itself, or for a cell all cells of its language."""
         return self.cells.document if self.cells is not None else self.document
 
-    def plan(self, cursor: Position, *, ahead: bool = False) -> Plan:
+    def plan(self, cursor: Position, *, prefetch: bool = False) -> Plan:
         """The prompt for a cursor, as `PromptPlanner.plan` makes it."""
         self.document.check(cursor)
-        return self.planner.plan(self._in_source(cursor), ahead=ahead)
+        return self.planner.plan(self._in_source(cursor), prefetch=prefetch)
 
     async def gather(self, cursor: Position, settings: Settings) -> None:
         """Prepare the snippets of the next prompt, if the prompt at this cursor needs a new anchor."""
@@ -162,7 +162,7 @@ class OpenDocument:
             await self.surroundings.gather(self.source, self._in_source(cursor), settings)
 
     def needs_anchor(self, cursor: Position) -> bool:
-        """Whether the prompt for ahead work at this cursor needs a new anchor."""
+        """Whether the prefetched prompt at this cursor needs a new anchor."""
         return not self.planner.holds(self._in_source(cursor))
 
     def _in_source(self, position: Position) -> Position:

@@ -1,4 +1,4 @@
-"""Requests to the core for documents: those of the user, those ahead of the user, their costs, and purges of text."""
+"""Requests to the core for documents: those of the user, those that prefetch, their costs, and purges of text."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ class PromptCost:
     version: int
     cursor: Position
     source: Literal["core", "typed"]
-    ahead: bool
+    is_prefetch: bool
     milliseconds: float
     cache_outcome: CacheOutcome
     usage: Usage
@@ -184,9 +184,9 @@ class RequestSender:
             opened.lacks_prompt = completion.is_short
         return completion
 
-    async def look_ahead(self, opened: OpenDocument, cursor: Position, settings: Settings) -> None:
+    async def prefetch(self, opened: OpenDocument, cursor: Position, settings: Settings) -> None:
         """Make the prompt at the cursor resident: after a short one, that of the same anchor, which keys use next."""
-        plan = opened.plan(cursor, ahead=not opened.lacks_prompt)
+        plan = opened.plan(cursor, prefetch=not opened.lacks_prompt)
         reuse = settings.strategy != "none"
         request = CompletionRequest(self._session(opened.session), plan.prompt, max_tokens=0, reuse=reuse)
         if await self._complete(opened, cursor, plan, request) is not None:
@@ -306,5 +306,7 @@ class RequestSender:
         inserted_tokens = estimate_tokens(opened.inserted_chars, self._core.chars_per_token)
         opened.inserted_chars = 0
         outcome = cache_outcome(usage, inserted_tokens)
-        document, ahead = opened.document, not opened.latest.awaited
-        self._on_cost(PromptCost(document.uri, document.version, cursor, "core", ahead, milliseconds, outcome, usage))
+        document, prefetch = opened.document, not opened.latest.awaited
+        self._on_cost(
+            PromptCost(document.uri, document.version, cursor, "core", prefetch, milliseconds, outcome, usage)
+        )

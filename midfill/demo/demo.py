@@ -119,8 +119,8 @@ def _cost_cells(key: Keystroke) -> tuple[RenderableType, ...]:
     if cost.source == "typed":
         return (outcome, "typed as suggested", "0", f"{key.milliseconds:.0f}")
     tokens = f"{usage.recomputed_tokens:,} of {usage.prompt_tokens:,}"
-    if cost.ahead:
-        return (Text("ahead", style="magenta"), _bar(cost, "magenta"), tokens, "")
+    if cost.is_prefetch:
+        return (Text("prefetch", style="magenta"), _bar(cost, "magenta"), tokens, "")
     return (outcome, _bar(cost, OUTCOME_STYLES[cost.cache_outcome]), tokens, f"{key.milliseconds:.0f}")
 
 
@@ -148,7 +148,7 @@ def _plain_cost(key: Keystroke) -> str:
     if cost is None:
         return f"{key.label:<16} {'-':<8} {'':>22} {'':>7}"
     usage = cost.usage
-    outcome = "ahead" if cost.ahead else cost.cache_outcome
+    outcome = "prefetch" if cost.is_prefetch else cost.cache_outcome
     tokens = f"{usage.recomputed_tokens} of {usage.prompt_tokens} tokens" if cost.source == "core" else "0 tokens"
     return f"{key.label:<16} {outcome:<8} {tokens:>22} {key.milliseconds:>4.0f} ms"
 

@@ -46,7 +46,7 @@ class Keystroke:
     """One key press as the language server heard it, with its suggestion and cost.
 
     `cost` is None if the server had nothing to compute. A jump requests no suggestion: the server makes the
-    place resident ahead of the next key, and `cost` is that of this ahead work.
+    place resident ahead of the next key, and `cost` is that of this prefetch.
     """
 
     label: str
@@ -181,14 +181,14 @@ async def mean_recomputed(
         for edit in key.step.edits:
             opened.apply(edit)
         if key.kind == "jump":
-            session.look_ahead(opened, key.cursor)
+            session.prefetch(opened, key.cursor)
             while opened.latest.busy:
                 await asyncio.sleep(0)
         elif key.cost is not None and key.cost.source == "core":
             await session.suggest(opened, Query(key.cursor))
     session.close(opened.document.uri)
     engine.close()
-    recomputed = [cost.usage.recomputed_tokens for cost in costs if not cost.ahead]
+    recomputed = [cost.usage.recomputed_tokens for cost in costs if not cost.is_prefetch]
     return sum(recomputed) / max(1, len(recomputed))
 
 
@@ -198,7 +198,7 @@ OUTCOME_STYLES: dict[CacheOutcome, str] = {"hit": "bold green", "partial": "bold
 
 @dataclass(frozen=True, slots=True)
 class DemoSummary:
-    """The figures of one run. A request is a keystroke that was answered; ahead work is counted separately."""
+    """The figures of one run. A request is a keystroke that was answered; prefetches are counted separately."""
 
     requests: int
     hits: int
@@ -207,7 +207,7 @@ class DemoSummary:
     computed: int  # requests that the core computed; the last suggestion answered the others
     prompt_tokens: int  # of all computed requests together
     recomputed_tokens: int
-    ahead_tokens: int
+    prefetched_tokens: int
     median_ms: float
     p95_ms: float
 
@@ -222,7 +222,7 @@ class DemoSummary:
 
 def summarize(keystrokes: Sequence[Keystroke]) -> DemoSummary:
     """The summary of a run, or of its beginning."""
-    answered = [key for key in keystrokes if key.cost is not None and not key.cost.ahead]
+    answered = [key for key in keystrokes if key.cost is not None and not key.cost.is_prefetch]
     costs = [key.cost for key in answered if key.cost is not None]
     computed = [cost.usage for cost in costs if cost.source == "core"]
     times = [key.milliseconds for key in answered]
@@ -234,7 +234,9 @@ def summarize(keystrokes: Sequence[Keystroke]) -> DemoSummary:
         computed=len(computed),
         prompt_tokens=sum(usage.prompt_tokens for usage in computed),
         recomputed_tokens=sum(usage.recomputed_tokens for usage in computed),
-        ahead_tokens=sum(key.cost.usage.recomputed_tokens for key in keystrokes if key.cost and key.cost.ahead),
+        prefetched_tokens=sum(
+            key.cost.usage.recomputed_tokens for key in keystrokes if key.cost and key.cost.is_prefetch
+        ),
         median_ms=statistics.median(times) if times else 0.0,
         p95_ms=percentile(times, 0.95),
     )
@@ -256,7 +258,7 @@ def report(summary: DemoSummary, other_layouts: Mapping[Strategy, float], model:
     table.add_row("cache hits", hits, "recomputed only the typed tokens")
     table.add_row("time to suggestion, median", f"{summary.median_ms:.0f} ms", f"p95 {summary.p95_ms:.0f} ms")
     table.add_row("prompt tokens that were resident", f"{reused:.2%}", f"of {summary.prompt_tokens:,}")
-    table.add_row("computed ahead at cursor jumps", f"{summary.ahead_tokens:,} tokens", "before the next key")
+    table.add_row("prefetched at cursor jumps", f"{summary.prefetched_tokens:,} tokens", "before the next key")
     table.add_row(
         "recomputed per request to the core",
         f"{summary.mean_recomputed:.1f} tokens",

@@ -49,7 +49,7 @@ class UsageReport:
     uri: str
     version: int
     position: ClientPosition  # of the prompt's cursor
-    ahead: bool  # whether it was ahead work
+    is_prefetch: bool  # whether it was a prefetch
     source: str
     cache_outcome: CacheOutcome
     usage: Usage
@@ -62,7 +62,7 @@ class UsageReport:
             uri=fields["textDocument"]["uri"],
             version=fields["version"],
             position=ClientPosition(**fields["position"]),
-            ahead=fields["ahead"],
+            is_prefetch=fields["isPrefetch"],
             source=fields["source"],
             cache_outcome=fields["cacheOutcome"],
             usage=Usage(**fields["usage"]),
@@ -123,7 +123,7 @@ class LspSession:
     def __init__(self, process: LspProcess, encoding: PositionEncoding) -> None:
         self.documents: dict[str, Document] = {}
         self.status: ServerStatus | None = None
-        self.ahead: list[UsageReport] = []  # of ahead work, oldest first; the caller may clear it
+        self.prefetches: list[UsageReport] = []  # of prefetches, oldest first; the caller may clear it
         self.messages: list[str] = []  # that an editor would have shown in a popup
         self._process = process
         self._codec = PositionCodec(encoding)
@@ -244,16 +244,16 @@ class LspSession:
                     f"no model is ready; the language server's last status, {silence_s:.0f} s ago: {said}"
                 ) from error
 
-    async def wait_for_ahead(self, timeout_s: float) -> UsageReport | None:
-        """The cost of the next ahead work, such as after a move; None if there is none within `timeout_s`."""
-        count = len(self.ahead)
+    async def wait_for_prefetch(self, timeout_s: float) -> UsageReport | None:
+        """The cost of the next prefetch, such as after a move; None if there is none within `timeout_s`."""
+        count = len(self.prefetches)
         try:
             async with asyncio.timeout(timeout_s):
-                while len(self.ahead) == count:
+                while len(self.prefetches) == count:
                     await self._wait_for_news()
         except TimeoutError:
             return None
-        return self.ahead[-1]
+        return self.prefetches[-1]
 
     def cancel(self, message_id: str) -> None:
         """Cancel a request in the server."""
@@ -297,8 +297,8 @@ class LspSession:
 
     def _heard_usage(self, message: Any) -> None:
         cost = UsageReport.from_json(message)
-        if cost.ahead:
-            self.ahead.append(cost)
+        if cost.is_prefetch:
+            self.prefetches.append(cost)
             self._news.set()
         else:
             self._forget_costs(cost.uri, before=cost.version)

@@ -109,7 +109,7 @@ class Suggestions(Value, frozen=True, tag=True):
 class PageCost(Value, frozen=True, tag="Cost"):
     """To the page: what a prompt cost."""
 
-    ahead: bool
+    is_prefetch: bool
     source: Literal["core", "typed"]
     cache_outcome: CacheOutcome
     milliseconds: float
@@ -216,7 +216,7 @@ class PageSession:
                 changes = [Change(one.text, (_client(one.start), _client(one.end))) for one in message.changes]
                 self._editing.documents.change(_uri(message.name), message.version, changes)
             case Move():
-                self._editing.look_ahead(*self._place(message.name, message.place))
+                self._editing.prefetch(*self._place(message.name, message.place))
             case Suggest():
                 if message.invoked:
                     self._link.start_again()
@@ -281,7 +281,7 @@ class PageSession:
         self._editing.core_changed(status)
 
     def _tell_cost(self, cost: PromptCost) -> None:
-        self._send(PageCost(cost.ahead, cost.source, cost.cache_outcome, cost.milliseconds, cost.usage))
+        self._send(PageCost(cost.is_prefetch, cost.source, cost.cache_outcome, cost.milliseconds, cost.usage))
 
     def _tell_reason(self, uri: str, reason: Reason | None) -> None:
         why = reason.explanation if reason is not None and reason.lasts else None

@@ -46,7 +46,7 @@ class StepResult:
 
     usage: Usage | None
     suggestion: str
-    ahead_tokens: int
+    prefetched_tokens: int
     milliseconds: float
     faults: tuple[str, ...] = ()  # faults of the suggestion, and of an outdated one
     core_milliseconds: float = 0.0  # of these, the language server's wait for the core
@@ -76,7 +76,7 @@ class EngineTarget:
     async def play(self, step: Step, *, tell_move: bool) -> StepResult:
         self._costs.clear()
         if tell_move and step.moved_to is not None:
-            self._session.look_ahead(self._document, step.moved_to)
+            self._session.prefetch(self._document, step.moved_to)
             while self._document.latest.busy:
                 await asyncio.sleep(0)
         overtaken = asyncio.create_task(self._session.suggest(self._document, Query(self._document.cursor)))
@@ -85,7 +85,7 @@ class EngineTarget:
         for edit in step.edits:
             self._document.apply(edit)
         outdated = bool(await overtaken) and outdated
-        ahead_tokens = sum(cost.usage.recomputed_tokens for cost in self._costs)
+        prefetched_tokens = sum(cost.usage.recomputed_tokens for cost in self._costs)
         self._costs.clear()
         started = asyncio.get_running_loop().time()
         insertions = await self._session.suggest(self._document, Query(step.cursor))
@@ -96,7 +96,7 @@ class EngineTarget:
             end = Position(step.cursor.line, step.cursor.column + insertion.replaced)
             faults += find_faults(self._document.document, ShownSuggestion(insertion.text, step.cursor, end))
         suggestion = insertions[0].text if insertions else ""
-        return StepResult(usage, suggestion, ahead_tokens, milliseconds, tuple(faults))
+        return StepResult(usage, suggestion, prefetched_tokens, milliseconds, tuple(faults))
 
     async def last_exchange(self) -> tuple[CompletionRequest, Completion] | None:
         return self._document.last_exchange
@@ -113,11 +113,11 @@ class SessionTarget:
     async def move(self, cursor: Position, timeout_s: float = _AHEAD_SECONDS) -> UsageReport | None:
         """Announce a cursor move; the cost of what the server then makes resident, None if that is nothing in time."""
         self.session.move_cursor(URI, cursor)
-        return await self.session.wait_for_ahead(timeout_s)
+        return await self.session.wait_for_prefetch(timeout_s)
 
     async def play(self, step: Step, *, tell_move: bool) -> StepResult:
         session = self.session
-        session.ahead.clear()
+        session.prefetches.clear()
         if tell_move and step.moved_to is not None:
             await self.move(step.moved_to)
         session.change(URI, step.edits)
@@ -125,13 +125,13 @@ class SessionTarget:
         expected = hashlib.sha256(step.text.encode()).hexdigest()
         if await session.document_hash(URI) != expected:
             raise MidfillError("the language server's text differs from the trace's")
-        ahead_tokens = sum(cost.usage.recomputed_tokens for cost in session.ahead)
+        prefetched_tokens = sum(cost.usage.recomputed_tokens for cost in session.prefetches)
         faults: list[str] = []
         for shown in answer.suggestions:
             faults += find_faults(session.documents[URI], shown)
         suggestion = answer.suggestions[0].text if answer.suggestions else ""
         usage, core_ms = (answer.cost.usage, answer.cost.milliseconds) if answer.cost else (None, 0.0)
-        return StepResult(usage, suggestion, ahead_tokens, answer.milliseconds, tuple(faults), core_ms)
+        return StepResult(usage, suggestion, prefetched_tokens, answer.milliseconds, tuple(faults), core_ms)
 
     async def last_exchange(self) -> tuple[CompletionRequest, Completion] | None:
         return await self.session.last_exchange(URI)
@@ -290,7 +290,7 @@ def _record(number: int, step: Step, answer: StepResult, tokenizer: TextTokenize
         inserted_tokens=inserted,
         prompt_tokens=usage.prompt_tokens,
         recomputed_tokens=usage.recomputed_tokens,
-        ahead_tokens=answer.ahead_tokens,
+        prefetched_tokens=answer.prefetched_tokens,
         milliseconds=answer.milliseconds,
         cache_outcome=cache_outcome(usage, inserted),
         suggestion=answer.suggestion,

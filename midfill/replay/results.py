@@ -84,7 +84,7 @@ class Record:
     inserted_tokens: int
     prompt_tokens: int
     recomputed_tokens: int
-    ahead_tokens: int  # recomputed by ahead work before this request, when the cursor moved
+    prefetched_tokens: int  # recomputed by prefetches before this request, when the cursor moved
     milliseconds: float  # from the request to its answer, as the client sees it
     cache_outcome: CacheOutcome
     suggestion: str
@@ -154,7 +154,7 @@ def strategy_summary(result: StrategyResult) -> dict[str, Any]:
             "mean": _mean(recomputed),
             **{f"p{rank}": percentile(recomputed, rank / 100) for rank in (50, 95, 99)},
         },
-        "ahead_tokens_mean": _mean([record.ahead_tokens for record in records]),
+        "prefetched_tokens_mean": _mean([record.prefetched_tokens for record in records]),
         "prompt_tokens_mean": _mean([record.prompt_tokens for record in records]),
         "time_to_suggestion_ms": {f"p{rank}": round(percentile(times, rank / 100), 3) for rank in (50, 95, 99)},
         "savings": None if result.savings is None else asdict(result.savings),
@@ -229,7 +229,7 @@ COLUMNS = (
     "recomputed tokens: p50",
     "recomputed tokens: p95",
     "recomputed tokens: p99",
-    "tokens ahead: mean",
+    "prefetched tokens: mean",
     "prompt tokens: mean",
     "ms: p50",
     "ms: p95",
@@ -246,7 +246,7 @@ COLUMNS = (
 LEGEND = (
     f"hit: recomputes at most {SLACK_TOKENS} tokens beyond those that the edit inserted; miss: "
     "recomputes the whole prompt; partial: in between. recomputed: computed between the keystroke and "
-    "its suggestion; ahead: computed before the keystroke, when the cursor moved. p95: 95 of 100 "
+    "its suggestion; prefetched: computed before the keystroke, when the cursor moved. p95: 95 of 100 "
     "requests have no more. ms: time to suggestion. saved: where the whole suggestion is what is typed "
     "next, one key takes it. faulty: repeats the text after the cursor, closes a bracket that is not "
     "open, or arrived after a newer edit."
@@ -277,7 +277,7 @@ def summary_cells(result: StrategyResult) -> list[str]:
         f"{numbers['hit_share_single_cursor']:.1%}",
         f"{recomputed['mean']:.1f}",
         *(f"{recomputed[rank]:.0f}" for rank in ("p50", "p95", "p99")),
-        f"{numbers['ahead_tokens_mean']:.1f}",
+        f"{numbers['prefetched_tokens_mean']:.1f}",
         f"{numbers['prompt_tokens_mean']:.0f}",
         *(f"{times[rank]:.1f}" for rank in ("p50", "p95", "p99")),
         *_savings(result.savings),

@@ -73,7 +73,7 @@ def resident(core: dict[str, Any]) -> dict[str, int]:
 async def test_what_is_resident_is_freed_in_memory_and_on_disk(open_editor: OpenEditor, runtime: Path) -> None:
     async with open_editor() as editor:
         await open_ready(editor, TEXT)
-        await until(lambda: any(usage.ahead for usage in editor.usages))  # nothing is computed after this
+        await until(lambda: any(usage.isPrefetch for usage in editor.usages))  # nothing is computed after this
         (before,) = await editor.execute("midfill.listCores")
         assert before["memory"]["weights_bytes"] > 10_000_000
         assert "weights " in before["summary"]

@@ -43,7 +43,7 @@ async def test_a_killed_core_is_started_again_and_no_edit_lost(open_editor: Open
 
 async def prompt_tokens_of_this_file(editor: Editor) -> int:
     await open_ready(editor, Path(__file__).read_text(encoding="utf-8"))
-    await until(lambda: any(usage.ahead for usage in editor.usages))
+    await until(lambda: any(usage.isPrefetch for usage in editor.usages))
     await editor.suggest(12, 0)
     tokens: int = (await editor.last_usage()).usage.prompt_tokens
     return tokens

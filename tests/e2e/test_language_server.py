@@ -75,7 +75,7 @@ async def test_the_newest_request_is_answered_and_the_others_at_once(open_editor
         *superseded, newest = await asyncio.gather(*requests)
         assert superseded == [[], [], [], []]
         await editor.document_hash()  # what is told behind an answer comes before the next one
-        assert [usage.position.character for usage in editor.usages if not usage.ahead] == [4]
+        assert [usage.position.character for usage in editor.usages if not usage.isPrefetch] == [4]
         assert len(newest) <= 1
 
 

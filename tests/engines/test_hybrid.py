@@ -85,12 +85,12 @@ def test_a_new_anchor_goes_on_from_the_copy_at_the_old_prefix(engine: RemoteEngi
     grown = prefix + cut(engine, len(prefix.splitlines()), 20)
     shared = engine.tokenizer.count_tokens(prefix)
     costs = {}
-    for session in ("ahead", "not ahead"):
-        if session == "ahead":
+    for session in ("prefetch", "no prefetch"):
+        if session == "prefetch":
             cost(engine, Prompt(prefix, suffix), session, max_tokens=0)
         for end in range(len(LINE)):  # more keys than the slot keeps copies
             cost(engine, Prompt(prefix, suffix, LINE[:end]), session)
         costs[session], total = cost(engine, Prompt(grown, suffix), session)
     print(f"a new anchor: {costs} of {total}, which shares {shared}")  # noqa: T201
-    assert costs["ahead"] <= total - shared + 2 * COPY_TOKENS
-    assert costs["ahead"] < costs["not ahead"]
+    assert costs["prefetch"] <= total - shared + 2 * COPY_TOKENS
+    assert costs["prefetch"] < costs["no prefetch"]

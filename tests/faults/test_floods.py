@@ -55,7 +55,7 @@ FLOODS: dict[str, Callable[[], Iterable[str | bytes]]] = {
 
 COMPUTING: dict[str, Callable[[], Iterable[str | bytes]]] = {
     "prompts of 3,000 tokens": lambda: prompts(1000, 9000, 16),
-    "ahead work": lambda: prompts(1000, 9000, 0),
+    "prefetches": lambda: prompts(1000, 9000, 0),
     "sixteen alternatives of 500 tokens": lambda: prompts(1000, 500, 500, alternatives=16),
 }
 """These take the model's time: half of every forward is theirs, and a chunk that is under way ends first. The operating

@@ -169,14 +169,14 @@ def test_chunks_are_shorter_while_another_client_types(options: EngineOptions) -
     assert max(map(max, watched.forwards[before + 1 :])) == SHARED_CHUNK
 
 
-def test_ahead_work_has_its_turn_when_nobody_waits(engine: Engine, watched: WatchedModel) -> None:
-    ahead = begin(engine, ask("a", cut=900, max_tokens=0))
+def test_a_prefetch_has_its_turn_when_nobody_waits(engine: Engine, watched: WatchedModel) -> None:
+    prefetch = begin(engine, ask("a", cut=900, max_tokens=0))
     engine.step()
     asked = begin(engine, ask("b"))
     needed = len(watched.forwards)
     (answer,) = finish(engine, asked)
     assert [len(shared) for shared in watched.forwards[needed:]] == [1] * answer.usage.forwards
-    (done,) = finish(engine, ahead)
+    (done,) = finish(engine, prefetch)
     assert done.finish_reason == "length"
     assert engine.complete(ask("a", cut=900, increment="x")).usage.recomputed_tokens <= 2
 

@@ -62,7 +62,7 @@ async def record(model: str, user: int, count: int) -> list[CompletionRequest]:
     requests: list[CompletionRequest] = []
 
     def complete(request: CompletionRequest) -> Completion:
-        if request.max_tokens > 0:  # not ahead work
+        if request.max_tokens > 0:  # not prefetches
             requests.append(structs.replace(request, session=f"user {user}"))
         return Engine.complete(engine, request)
 

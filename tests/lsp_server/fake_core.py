@@ -130,7 +130,7 @@ class FakeCore:
 
     @property
     def asked(self) -> list[CompletionRequest]:
-        """The requests for suggestions, without the work ahead."""
+        """The requests for suggestions, without prefetches."""
         return [request for request in self.requests if request.max_tokens]
 
     def hold(self, text: str = "x = 1") -> asyncio.Event:

@@ -43,7 +43,12 @@ async def test_tells_the_cost_of_an_answer(editor: Editor) -> None:
     await editor.suggest(0, 1)
     usage = await editor.last_usage()
     assert (usage.textDocument.uri, usage.version, usage.position.character) == (URI, 1, 1)
-    assert (usage.ahead, usage.source, usage.cacheOutcome, usage.usage.recomputed_tokens) == (False, "core", "hit", 1)
+    assert (usage.isPrefetch, usage.source, usage.cacheOutcome, usage.usage.recomputed_tokens) == (
+        False,
+        "core",
+        "hit",
+        1,
+    )
 
 
 async def test_clients_that_do_not_know_resync_are_told_in_words(core: FakeCore) -> None:

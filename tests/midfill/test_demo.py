@@ -136,21 +136,21 @@ def keystroke(
     cache_outcome: CacheOutcome | None, recomputed: int = 1, milliseconds: float = 10.0, **changes: bool | str
 ) -> Keystroke:
     usage = Usage(1000, recomputed, 5, 6, 0.0, 1.0, 2.0)
-    ahead, source = bool(changes.get("ahead")), str(changes.get("source", "core"))
+    prefetch, source = bool(changes.get("prefetch")), str(changes.get("source", "core"))
     cost = (
-        UsageReport("file:///x.py", 1, ClientPosition(0, 0), ahead, source, cache_outcome, usage, 4.0)
+        UsageReport("file:///x.py", 1, ClientPosition(0, 0), prefetch, source, cache_outcome, usage, 4.0)
         if cache_outcome
         else None
     )
-    kind: Literal["jump", "accept", "key"] = "jump" if ahead else "accept" if changes.get("accepted") else "key"
+    kind: Literal["jump", "accept", "key"] = "jump" if prefetch else "accept" if changes.get("accepted") else "key"
     cursor = Position(0, 1)
-    suggestion = None if ahead else ShownSuggestion("yz\n    more", cursor, cursor)
+    suggestion = None if prefetch else ShownSuggestion("yz\n    more", cursor, cursor)
     step = Step(None, (Edit(Position(0, 0), Position(0, 0), "x"),), cursor, "x = 1\n")
     return Keystroke("x", kind, step, suggestion, milliseconds, cost)
 
 
 RUN = [
-    keystroke("partial", 600, ahead=True),
+    keystroke("partial", 600, prefetch=True),
     keystroke("hit", 1, milliseconds=10.0),
     keystroke("hit", 0, milliseconds=1.0, source="typed"),
     keystroke("partial", 300, milliseconds=40.0, accepted=True),
@@ -161,7 +161,7 @@ RUN = [
 def test_summary() -> None:
     summary = summarize(RUN)
     assert (summary.requests, summary.hits, summary.computed, summary.accepted) == (3, 2, 2, 1)
-    assert (summary.recomputed_tokens, summary.prompt_tokens, summary.ahead_tokens) == (301, 2000, 600)
+    assert (summary.recomputed_tokens, summary.prompt_tokens, summary.prefetched_tokens) == (301, 2000, 600)
     assert summary.mean_recomputed == 150.5
     assert (summary.median_ms, summary.p95_ms) == (10.0, 40.0)
 
@@ -221,7 +221,7 @@ def test_picture(tmp_path: Path) -> None:
         seen = [place for row, place in zip(rows, places, strict=True) if visible(row, second)]
         assert len(seen) == len(set(seen))  # each place has one row at a time
     costs = {second: "".join(row for row in rows if visible(row, second)) for second in (0.0, 0.75)}
-    assert "600 of 1,000" in costs[0.0]  # ahead work, which is shown first
+    assert "600 of 1,000" in costs[0.0]  # a prefetch, which is shown first
     assert "300 of 1,000" not in costs[0.0]
     assert "1 of 1,000" in costs[0.75]
     still = "".join(row for row in rows if 'visibility="hidden"' not in row)

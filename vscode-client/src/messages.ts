@@ -54,8 +54,8 @@ export interface Usage {
   textDocument: { uri: string };
   version: number;
   position: { line: number; character: number };
-  /** Whether it was ahead work. */
-  ahead: boolean;
+  /** Whether it was a prefetch. */
+  isPrefetch: boolean;
   source: "core" | "typed";
   ms: number;
   cacheOutcome: "hit" | "partial" | "miss";

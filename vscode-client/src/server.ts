@@ -251,7 +251,7 @@ export class Server {
         this.changed.fire();
       },
       usage: (usage) => {
-        if (!usage.ahead) {
+        if (!usage.isPrefetch) {
           this.usage = usage;
           this.changed.fire();
         }

@@ -17,7 +17,7 @@ function usage(more: Partial<Usage> = {}): Usage {
     textDocument: { uri: "file:///a.py" },
     version: 1,
     position: { line: 0, character: 0 },
-    ahead: false,
+    isPrefetch: false,
     source: "core",
     ms: 12.4,
     cacheOutcome: "hit",

@@ -41,7 +41,7 @@ export class Strip {
     this.#parent = parent;
   }
 
-  add(usage: Usage, outcome: CacheOutcome | "ahead", title: string): void {
+  add(usage: Usage, outcome: CacheOutcome | "prefetch", title: string): void {
     const column = element("div", `column ${outcome}`);
     column.title = title;
     column.append(element("i", "computed"), element("i", "resident"), element("i", "generated"));

@@ -39,17 +39,17 @@ class Dashboard {
   }
 
   #showAnswer(answered: Answered, usage: Usage): void {
-    const { ahead, session, cache_outcome: cacheOutcome = "miss" } = answered;
+    const { is_prefetch: isPrefetch, session, cache_outcome: cacheOutcome = "miss" } = answered;
     const ms = usage.queue_ms + (usage.prepare_ms ?? 0) + usage.prefill_ms + usage.decode_ms;
-    const outcome = ahead ? "ahead" : cacheOutcome;
-    if (!ahead || usage.recomputed_tokens > 0) {
+    const outcome = isPrefetch ? "prefetch" : cacheOutcome;
+    if (!isPrefetch || usage.recomputed_tokens > 0) {
       const tokens = `${count(usage.recomputed_tokens)} of ${count(usage.prompt_tokens)} tokens recomputed`;
       const title = `${documentOf(session).name}: ${outcome}, ${tokens}, ${count(usage.generated_tokens)} generated, `;
       this.#strip.add(usage, outcome, `${title}${milliseconds(ms)} ms`);
       this.#times.add(ms, outcome);
       showPrompt(answered);
     }
-    if (!ahead) {
+    if (!isPrefetch) {
       this.#suggestions.push({ outcome: cacheOutcome, usage, ms });
       if (this.#suggestions.length > REMEMBERED) {
         this.#suggestions.shift();

@@ -121,7 +121,7 @@ test("an answer is not shown where text was selected in the meantime", async () 
 
 test("every sample is completed, also at 900 pixels in the dark", async () => {
   const page = await playground({ viewport: { width: 900, height: 700 }, colorScheme: "dark" });
-  const answered = page.locator("#strip .column:not(.ahead)");
+  const answered = page.locator("#strip .column:not(.prefetch)");
   await answered.first().waitFor({ state: "attached" }); // the first sample, which the page begins with
   for (const tab of (await page.getByRole("tab").all()).slice(1)) {
     const before = await answered.count();

@@ -147,7 +147,7 @@ class LlamaCpp(Api):
                 before,
                 body.input_suffix,
                 files,
-                ahead=limit == 0,
+                prefetch=limit == 0,
                 repeatable=bool(before or body.input_suffix) and (body.repeatable or not body.cache_prompt),
             ),
             limit,

@@ -75,14 +75,16 @@ class Asking:
         after: str,
         files: Files = (),
         *,
-        ahead: bool = False,
+        prefetch: bool = False,
         steady: bool = False,
         repeatable: bool,
     ) -> Prompt:
         """The prompt for a cursor between two texts, as `TextAnchors.prompt` lays it, with \\n for all line ends."""
         before, after = inward(before), inward(after)
         files = tuple(Snippet(file.path, inward(file.text)) for file in files)
-        return self._anchors.prompt(session, before, after, files, ahead=ahead, steady=steady, repeatable=repeatable)
+        return self._anchors.prompt(
+            session, before, after, files, prefetch=prefetch, steady=steady, repeatable=repeatable
+        )
 
     def rendered(self, wanted: CompletionRequest, text: str, *, repeatable: bool) -> CompletionRequest:
         """The request for a text that may be a rendered prompt; any other is the text before the cursor.

@@ -76,14 +76,14 @@ class TextAnchors:
         after: str,
         files: Files = (),
         *,
-        ahead: bool = False,
+        prefetch: bool = False,
         steady: bool = False,
         repeatable: bool = False,
     ) -> Prompt:
         """The EFIM prompt for a cursor between two texts.
 
         A `repeatable` prompt follows from these texts alone, and leaves the session's anchors as they are.
-        `ahead` says that the prompt is only made resident: without texts, it is then the session's last anchor, behind
+        `prefetch` says that the prompt is only made resident: without texts, it is the session's last anchor, behind
         the files that its next request will have. `steady` is for a client that chooses and sorts its files anew with
         each key: an anchor keeps the place of those that it has, and only a new anchor gets new ones.
         """
@@ -92,7 +92,7 @@ class TextAnchors:
             anchor, start = _lay((), before, after, files, steady)
             return Prompt(anchor.prefix, anchor.suffix, before[start:], files)
         known = self._sessions.get(session) or []
-        if ahead and known and not is_anonymous(session) and not (before or after):
+        if prefetch and known and not is_anonymous(session) and not (before or after):
             anchor, start = replace(known[0], files=files), 0
         else:
             anchor, start = _find(known, before, after, files, steady) or _lay(known, before, after, files, steady)

@@ -59,7 +59,7 @@ end
 
 handlers['midfill/usage'] = function(_, usage, context)
   local buf = buffer_of(context.client_id, usage.textDocument.uri)
-  if buf and not usage.ahead then
+  if buf and not usage.isPrefetch then
     state.set_usage(buf, usage)
   end
 end

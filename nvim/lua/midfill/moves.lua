@@ -1,4 +1,4 @@
---- Sends cursor moves and viewed documents to the server, so that it can prefill ahead.
+--- Sends cursor moves and viewed documents to the server, so that it can prefetch.
 local client_of = require('midfill.client').of
 local compat = require('midfill.compat')
 local switch = require('midfill.switch')

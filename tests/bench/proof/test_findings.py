@@ -88,7 +88,7 @@ def test_the_default_must_be_the_faster_way_where_times_are_real() -> None:
 
 
 def played(**changes: object) -> Row:
-    row: Row = {"model": "1.5B", "ms": 30.0, "ahead": False, "prompt": 2000, "recomputed": 2, "generated": 9}
+    row: Row = {"model": "1.5B", "ms": 30.0, "is_prefetch": False, "prompt": 2000, "recomputed": 2, "generated": 9}
     return row | {"forwards": 10, "eager": 0} | changes
 
 

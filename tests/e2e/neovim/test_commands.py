@@ -186,7 +186,13 @@ def test_status_lines_are_drawn_again_only_where_they_change(open_scripted: Open
         usage = {"recomputed_tokens": 1, "prompt_tokens": 900}
         notify(neovim, "midfill/status", **status(state))
         notify(
-            neovim, "midfill/usage", textDocument=None, ahead=False, cacheOutcome="hit", ms=milliseconds, usage=usage
+            neovim,
+            "midfill/usage",
+            textDocument=None,
+            isPrefetch=False,
+            cacheOutcome="hit",
+            ms=milliseconds,
+            usage=usage,
         )
         notify(neovim, "midfill/reason", textDocument=None, reason=None)
         assert neovim.lua("return require('midfill').statusline()") == "midfill"  # no number that changes with each key

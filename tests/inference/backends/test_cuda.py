@@ -125,7 +125,7 @@ def test_pinned_memory_is_given_back_with_every_torch(
     assert called == ["public" if has_public_name else "internal"]
 
 
-def test_work_ahead_waits_for_each_chunk_and_computes_no_logits(
+def test_prefetching_waits_for_each_chunk_and_computes_no_logits(
     simulated: SimulatedCuda, options: EngineOptions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def logits(*_: object) -> None:

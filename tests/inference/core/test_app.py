@@ -210,7 +210,7 @@ def test_metrics_and_health(tiny_checkpoint: Path) -> None:
         assert client.get("/health", headers=BEARER).json()["status"] == "ready"
         text = client.get("/metrics", headers=BEARER).text
     assert 'midfill_requests_total{kind="suggestion",outcome="completed"} 1.0' in text
-    assert 'midfill_requests_total{kind="ahead",outcome="completed"} 1.0' in text
+    assert 'midfill_requests_total{kind="prefetch",outcome="completed"} 1.0' in text
     assert "midfill_model_loaded 1.0" in text
     assert 'midfill_resident_tokens{tier="device"}' in text
 

@@ -45,7 +45,7 @@ def test_a_user_with_two_more_at_work_gives_way() -> None:
     assert [each.gives_way for each in others] == [False, False, True]
 
 
-def test_a_users_newest_ahead_work_is_alone_at_work() -> None:
+def test_a_users_newest_prefetch_is_alone_at_work() -> None:
     older, newer = (Request(CompletionRequest(name, Prompt("", ""), max_tokens=0), "client", "me") for name in "ab")
     inbox = Inbox(lambda: 4, lambda: None)
     inbox.put(older)

@@ -12,8 +12,8 @@ from protocol.errors import Busy
 from protocol.messages import CompletionRequest, Prompt, Snippet
 
 
-def ask(session: str, ahead: bool = False, client: str = "client", text: str = "", **changes: int) -> Request:
-    return Request(CompletionRequest(session, Prompt(text, ""), max_tokens=0 if ahead else 1, **changes), client)
+def ask(session: str, prefetch: bool = False, client: str = "client", text: str = "", **changes: int) -> Request:
+    return Request(CompletionRequest(session, Prompt(text, ""), max_tokens=0 if prefetch else 1, **changes), client)
 
 
 def take_all(queue: RequestQueue) -> list[Request]:
@@ -29,13 +29,13 @@ def test_sessions_are_served_in_the_order_in_which_they_began_to_wait() -> None:
     assert take_all(queue) == [newer, second]
 
 
-def test_ahead_work_comes_last() -> None:
+def test_a_prefetch_comes_last() -> None:
     queue = RequestQueue()
-    ahead, real = ask("a", ahead=True), ask("b")
-    queue.put(ahead)
-    assert queue.first({}, ahead_too=False) is None
+    prefetch, real = ask("a", prefetch=True), ask("b")
+    queue.put(prefetch)
+    assert queue.first({}, with_prefetches=False) is None
     queue.put(real)
-    assert take_all(queue) == [real, ahead]
+    assert take_all(queue) == [real, prefetch]
 
 
 def test_clients_take_turns() -> None:
@@ -62,9 +62,9 @@ def test_a_resident_prompt_comes_before_a_new_one_until_that_has_waited_for_what
     for waiting in (new, resident):
         queue.put(waiting)
     new.submitted, resident.unanswered_since = now - 10, now - 6
-    assert queue.first({}, ahead_too=False) is resident
+    assert queue.first({}, with_prefetches=False) is resident
     new.submitted = now - 14
-    assert queue.first({}, ahead_too=False) is new
+    assert queue.first({}, with_prefetches=False) is new
 
 
 def test_a_user_who_types_on_behind_a_resident_prompt_waits_since_the_first_key() -> None:
@@ -74,7 +74,7 @@ def test_a_user_who_types_on_behind_a_resident_prompt_waits_since_the_first_key(
     first.unanswered_since, paused.submitted = now - 3, now - 2
     for waiting in (first, paused, newer):
         queue.put(waiting)
-    assert queue.first({}, ahead_too=False) is newer
+    assert queue.first({}, with_prefetches=False) is newer
 
 
 def test_a_resident_prompt_is_known_by_its_text_and_its_user() -> None:
@@ -84,19 +84,19 @@ def test_a_resident_prompt_is_known_by_its_text_and_its_user() -> None:
     for waiting in (others, same):
         waiting.submitted = waiting.unanswered_since = now - 1
         queue.put(waiting)
-    assert queue.first({}, ahead_too=False) is same
+    assert queue.first({}, with_prefetches=False) is same
     queue.forget_answers()
     others.submitted = now - 2
-    assert queue.first({}, ahead_too=False) is others
+    assert queue.first({}, with_prefetches=False) is others
 
 
-def test_a_key_does_not_wait_since_ahead_work_did() -> None:
+def test_a_key_does_not_wait_since_a_prefetch_did() -> None:
     queue = RequestQueue()
-    ahead, key = ask("a", ahead=True), ask("a")
-    ahead.unanswered_since -= 100
-    queue.put(ahead)
+    prefetch, key = ask("a", prefetch=True), ask("a")
+    prefetch.unanswered_since -= 100
+    queue.put(prefetch)
     queue.put(key)
-    assert key.unanswered_since > ahead.unanswered_since + 99
+    assert key.unanswered_since > prefetch.unanswered_since + 99
 
 
 def test_a_prompt_with_another_prefix_is_not_resident() -> None:
@@ -106,7 +106,7 @@ def test_a_prompt_with_another_prefix_is_not_resident() -> None:
     for waiting in (moved, other):
         waiting.submitted = now - 1
         queue.put(waiting)
-    assert queue.first({}, ahead_too=False) is other
+    assert queue.first({}, with_prefetches=False) is other
 
 
 @pytest.mark.parametrize("several", [{"alternatives": 2}, {"best_of": 2}])
@@ -134,12 +134,12 @@ def test_line_of_a_client_is_bounded() -> None:
     assert queue.take({}) is newer
 
 
-def test_ahead_work_that_waits_keeps_no_suggestion_out() -> None:
+def test_a_prefetch_that_waits_keeps_no_suggestion_out() -> None:
     queue = RequestQueue()
     for number in range(MAX_WAITING):
-        queue.put(ask(f"{number}", ahead=True))
+        queue.put(ask(f"{number}", prefetch=True))
     with pytest.raises(Busy, match=f"{MAX_WAITING} requests already wait"):
-        queue.put(ask("one more", ahead=True))
+        queue.put(ask("one more", prefetch=True))
     suggestion = ask("suggestion")
     queue.put(suggestion)
     assert queue.take({}) is suggestion
@@ -172,12 +172,12 @@ def test_text_that_waits_is_bounded() -> None:
 
 def test_what_gave_way_comes_back_unless_there_is_a_newer_one() -> None:
     queue = RequestQueue()
-    ahead = ask("a", ahead=True)
-    assert queue.put_back(ahead)
+    prefetch = ask("a", prefetch=True)
+    assert queue.put_back(prefetch)
     queue.take({})
     newer = ask("a")
     queue.put(newer)
-    assert not queue.put_back(ahead)
+    assert not queue.put_back(prefetch)
     assert queue.clear() == [newer]
 
 
@@ -194,8 +194,8 @@ def test_the_request_that_is_meant_is_removed() -> None:
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.booleans()), max_size=20))
 def test_every_request_leaves_exactly_once(arrivals: list[tuple[str, bool]]) -> None:
     queue = RequestQueue()
-    requests = [ask(session, ahead) for session, ahead in arrivals]
+    requests = [ask(session, prefetch) for session, prefetch in arrivals]
     superseded = [gone for gone in map(queue.put, requests) if gone is not None]
     served = take_all(queue)
     assert sorted(map(id, superseded + served)) == sorted(map(id, requests))
-    assert [each.is_ahead_work for each in served] == sorted(each.is_ahead_work for each in served)
+    assert [each.is_prefetch for each in served] == sorted(each.is_prefetch for each in served)

@@ -78,7 +78,7 @@ def test_counters_add_up() -> None:
         "midfill_requests_total suggestion completed": 2,
         "midfill_requests_total suggestion cancelled": 1,
         "midfill_requests_total suggestion failed": 1,
-        "midfill_requests_total ahead completed": 1,
+        "midfill_requests_total prefetch completed": 1,
         "midfill_prompt_tokens_total": 30,
         "midfill_recomputed_tokens_total": 9,
         "midfill_generated_tokens_total": 6,

@@ -108,7 +108,7 @@ def test_a_listener_sees_what_is_resident_and_what_each_request_computes(core: S
             increment = f"def names(folder):\n    names = []\n    for name in {typed}"
             complete(core, increment)
             answered = event()["answered"]
-            assert (answered["session"], answered["ahead"]) == ("c1/file:///a/b.py", False)
+            assert (answered["session"], answered["is_prefetch"]) == ("c1/file:///a/b.py", False)
             assert answered["cache_outcome"] == "hit"
             parts = "".join(stretch["text"] for stretch in answered["prompt"])
             assert parts == f"import os\n\n\n\n    return names\n{increment}"

@@ -77,7 +77,7 @@ class SteppedEngine:
             assert self.steps.acquire(timeout=PATIENCE_S)
             if next(iter(self.running)).spec.prompt.prefix == "break down":
                 raise AssertionError("broken")
-            for request in [request for request in self.running if not request.is_ahead_work] or list(self.running):
+            for request in [request for request in self.running if not request.is_prefetch] or list(self.running):
                 self.running[request] -= 1
                 if self.running[request] == 0:
                     del self.running[request]
@@ -160,13 +160,13 @@ def ask(
     scheduler: Scheduler,
     text: str,
     session: str = "a.py",
-    ahead: bool = False,
+    prefetch: bool = False,
     client: str = "",
     alternatives: int = 0,
     user: str = "",
 ) -> Listener:
     listener = Listener()
-    request = CompletionRequest(session, Prompt(text, ""), max_tokens=0 if ahead else 8, alternatives=alternatives)
+    request = CompletionRequest(session, Prompt(text, ""), max_tokens=0 if prefetch else 8, alternatives=alternatives)
     listener.asked = Request(request, client, user, listener)
     scheduler.submit(listener.asked)
     return listener
@@ -210,28 +210,28 @@ def test_other_clients_session_of_the_same_name_is_another(scheduler: Scheduler,
     assert (first.text(), second.text()) == ("1", "2")
 
 
-def test_ahead_work_gives_way_and_goes_on(scheduler: Scheduler, engine: SteppedEngine) -> None:
+def test_a_prefetch_gives_way_and_goes_on(scheduler: Scheduler, engine: SteppedEngine) -> None:
     engine.forwards_needed = 3
-    ahead = ask(scheduler, "ahead", "a.py", ahead=True)
+    prefetch = ask(scheduler, "prefetch", "a.py", prefetch=True)
     engine.wait_begun()
-    other_ahead = ask(scheduler, "later", "c.py", ahead=True)
+    other_prefetch = ask(scheduler, "later", "c.py", prefetch=True)
     real = ask(scheduler, "real", "b.py")
-    engine.steps.release(1 + 3)  # one forward of ahead work, then the request
+    engine.steps.release(1 + 3)  # one forward of the prefetch, then the request
     assert real.text() == "real"
     engine.steps.release(6)
-    assert ahead.text() == "ahead"
-    assert other_ahead.text() == "later"
-    assert engine.started == ["ahead", "real", "later", "ahead"]
+    assert prefetch.text() == "prefetch"
+    assert other_prefetch.text() == "later"
+    assert engine.started == ["prefetch", "real", "later", "prefetch"]
 
 
-def test_ahead_work_is_not_resumed_once_superseded(scheduler: Scheduler, engine: SteppedEngine) -> None:
-    ahead = ask(scheduler, "ahead", ahead=True)
+def test_a_prefetch_is_not_resumed_once_superseded(scheduler: Scheduler, engine: SteppedEngine) -> None:
+    prefetch = ask(scheduler, "prefetch", prefetch=True)
     engine.wait_begun()
     real = ask(scheduler, "real")
     engine.steps.release(2)
-    assert isinstance(ahead.wait(), Cancelled)
+    assert isinstance(prefetch.wait(), Cancelled)
     assert real.text() == "real"
-    assert engine.started == ["ahead", "real"]
+    assert engine.started == ["prefetch", "real"]
 
 
 def test_fast_typing_does_not_lose_its_place(scheduler: Scheduler, engine: SteppedEngine) -> None:
@@ -306,32 +306,32 @@ def test_superseding_makes_room_before_the_next_forward(roomy: tuple[Scheduler, 
     assert newest.text() == "a, typed on"
 
 
-def test_ahead_work_is_begun_when_nothing_is_at_work(roomy: tuple[Scheduler, SteppedEngine]) -> None:
+def test_a_prefetch_is_begun_when_nothing_is_at_work(roomy: tuple[Scheduler, SteppedEngine]) -> None:
     scheduler, engine = roomy
     engine.forwards_needed = 2
     real = ask(scheduler, "real", "a")
     engine.wait_begun()
-    ahead = ask(scheduler, "ahead", "b", ahead=True)
+    prefetch = ask(scheduler, "prefetch", "b", prefetch=True)
     engine.steps.release(1)
     assert not engine.begun.acquire(timeout=0.05)
     engine.steps.release(1)
     assert real.text() == "real"
     engine.wait_begun()
     engine.steps.release(2)
-    assert ahead.text() == "ahead"
+    assert prefetch.text() == "prefetch"
 
 
-def test_ahead_work_makes_room_when_somebody_waits_for_it(roomy: tuple[Scheduler, SteppedEngine]) -> None:
+def test_a_prefetch_makes_room_when_somebody_waits_for_it(roomy: tuple[Scheduler, SteppedEngine]) -> None:
     scheduler, engine = roomy
     engine.forwards_needed = 3
-    ahead = [ask(scheduler, f"ahead {name}", name, client=name, ahead=True) for name in "abc"]
+    prefetch = [ask(scheduler, f"prefetch {name}", name, client=name, prefetch=True) for name in "abc"]
     engine.steps.release(1)
     engine.wait_begun(3)
     real = ask(scheduler, "real", "d")
     engine.steps.release(1 + 3)
     assert real.text() == "real"
     engine.steps.release(20)
-    assert [listener.text() for listener in ahead] == ["ahead a", "ahead b", "ahead c"]
+    assert [listener.text() for listener in prefetch] == ["prefetch a", "prefetch b", "prefetch c"]
 
 
 def fill(scheduler: Scheduler, engine: SteppedEngine, client: str, alternatives: int = 0) -> list[Listener]:
@@ -371,12 +371,14 @@ def test_client_at_work_is_not_displaced_by_one_that_has_as_much(roomy: tuple[Sc
     assert engine.started == list("abcd")
 
 
-@pytest.mark.parametrize("kind", ["ahead", "alternatives"])
+@pytest.mark.parametrize("kind", ["prefetch", "alternatives"])
 def test_what_is_not_urgent_gives_way_to_another_client_where_there_is_one_place(
     scheduler: Scheduler, engine: SteppedEngine, kind: str
 ) -> None:
     engine.forwards_needed = 100
-    slow = ask(scheduler, "slow", client="a", ahead=kind == "ahead", alternatives=16 if kind == "alternatives" else 0)
+    slow = ask(
+        scheduler, "slow", client="a", prefetch=kind == "prefetch", alternatives=16 if kind == "alternatives" else 0
+    )
     engine.wait_begun()
     engine.forwards_needed = 1
     keystroke = ask(scheduler, "quick", client="b")
@@ -665,7 +667,7 @@ def test_closing_answers_everybody(engine: SteppedEngine) -> None:
     scheduler = start(lambda progress: engine)
     running = ask(scheduler, "1", "a.py")
     engine.wait_begun()
-    waiting = ask(scheduler, "2", "b.py", ahead=True)
+    waiting = ask(scheduler, "2", "b.py", prefetch=True)
     engine.steps.release(1)
     scheduler.close()
     assert isinstance(waiting.wait(), Cancelled)

@@ -59,12 +59,12 @@ def test_chunks_grow_with_the_speed_of_a_gpu(seconds: float, expected: int) -> N
 
 
 @pytest.mark.parametrize(("seconds", "expected"), [(0.01, 256), (0.2, 128), (0.4, 64), (4.0, 64)])
-def test_a_keystroke_waits_little_for_a_chunk_of_ahead_work(seconds: float, expected: int) -> None:
+def test_a_keystroke_waits_little_for_a_chunk_of_a_prefetch(seconds: float, expected: int) -> None:
     turns = ChunkScheduler(256)
-    assert turns.chunk_tokens("a", now=0.0, ahead=True) == 256  # nothing is known yet
+    assert turns.chunk_tokens("a", now=0.0, prefetch=True) == 256  # nothing is known yet
     turns._long_chunk_tokens = 256
     turns.took(seconds)
-    assert turns.chunk_tokens("a", now=0.0, ahead=True) == expected
+    assert turns.chunk_tokens("a", now=0.0, prefetch=True) == expected
     assert turns.chunk_tokens("a", now=0.0) == 256
 
 

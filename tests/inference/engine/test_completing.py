@@ -29,7 +29,7 @@ def test_the_prompt_comes_in_chunks_and_the_last_wants_what_follows(tools: Tools
     assert tools.tokenizer.encode(completion.text) == said
 
 
-def test_ahead_work_wants_nothing_and_the_next_key_finds_it_done(tools: Tools) -> None:
+def test_a_prefetch_wants_nothing_and_the_next_key_finds_it_done(tools: Tools) -> None:
     _, chunks = drive(replace(REQUEST, max_tokens=0), tools, one_after_another(()))
     assert {chunk.wanted for chunk in chunks} == {0}
     assert drive(replace(REQUEST, max_tokens=0), tools, one_after_another(()))[1] == []

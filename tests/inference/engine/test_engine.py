@@ -102,27 +102,27 @@ def test_keystrokes_recompute_what_was_typed(engine: Engine, oracle: Callable[[C
         assert completion.text == oracle(now)
 
 
-def test_ahead_work_leaves_only_the_typed_character(engine: Engine) -> None:
-    ahead = engine.complete(ask(max_tokens=0))
-    assert (ahead.text, ahead.finish_reason, ahead.mean_logprob) == ("", "length", None)
-    assert ahead.usage.recomputed_tokens == ahead.usage.prompt_tokens
+def test_a_prefetch_leaves_only_the_typed_character(engine: Engine) -> None:
+    prefetch = engine.complete(ask(max_tokens=0))
+    assert (prefetch.text, prefetch.finish_reason, prefetch.mean_logprob) == ("", "length", None)
+    assert prefetch.usage.recomputed_tokens == prefetch.usage.prompt_tokens
     assert engine.complete(ask("x")).usage.recomputed_tokens == 1
     again = engine.complete(ask("x", max_tokens=0))
     assert (again.usage.recomputed_tokens, again.usage.forwards, again.finish_reason) == (0, 0, "length")
 
 
-def test_what_is_computed_ahead_is_saved_before_a_key_displaces_it(engine: Engine) -> None:
+def test_a_prefetched_prompt_is_saved_before_a_key_displaces_it(engine: Engine) -> None:
     def saved_tokens() -> int:
         return engine.stats().tiers[0].tokens
 
-    ahead = engine.complete(ask("def main", max_tokens=0))
-    assert saved_tokens() == ahead.usage.prompt_tokens
+    prefetch = engine.complete(ask("def main", max_tokens=0))
+    assert saved_tokens() == prefetch.usage.prompt_tokens
     engine.complete(ask("class A", prefix="import sys\n" * 10))
-    assert saved_tokens() == ahead.usage.prompt_tokens  # there was nothing left to save
+    assert saved_tokens() == prefetch.usage.prompt_tokens  # there was nothing left to save
     assert engine.complete(ask("def main")).usage.recomputed_tokens == 1
 
 
-def test_work_ahead_is_saved_chunk_by_chunk_until_it_is_cancelled(
+def test_a_prefetch_is_saved_chunk_by_chunk_until_it_is_cancelled(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def saved_tokens() -> int:

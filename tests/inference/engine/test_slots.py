@@ -259,7 +259,7 @@ def test_forgetting_a_document_reaches_the_workspaces_of_every_client_and_nothin
         compute(busy, PROMPT, "two/a")
         place.slots.forget(pattern)
         busy.extend(packed((1, 2, 3)), is_prompt=True)
-        busy.save()  # as work ahead of need does
+        busy.save()  # as a prefetch does
         place.slots.save()
         compute(busy, OTHER[:5], "two/a")  # which displaces what was there before
     place.slots.save()

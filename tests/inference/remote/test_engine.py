@@ -171,14 +171,14 @@ def test_cached_tokens_are_reported(engine: RemoteEngine, server: FakeServer) ->
     assert engine.notice == ""
 
 
-def test_ahead_work_makes_the_prompt_resident(engine: RemoteEngine, server: FakeServer) -> None:
+def test_a_prefetch_makes_the_prompt_resident(engine: RemoteEngine, server: FakeServer) -> None:
     completion = engine.complete(ask(max_tokens=0))
     assert (completion.text, completion.usage.generated_tokens) == ("", 0)
     assert server.bodies[-1].get("n_predict", server.bodies[-1].get("max_tokens")) in (0, 1)
     assert engine.complete(ask()).usage.recomputed_tokens <= 16
 
 
-def test_ahead_work_computes_a_new_prefix_alone_where_states_are_kept(
+def test_a_prefetch_computes_a_new_prefix_alone_where_states_are_kept(
     connect_llama: Connect, server: FakeServer, tokenizer_folder: Path, tmp_path: Path
 ) -> None:
     fields = tokenizer_fields(tokenizer_folder / "tokenizer.json")
@@ -192,7 +192,7 @@ def test_ahead_work_computes_a_new_prefix_alone_where_states_are_kept(
     assert prefix == whole[: whole.index(engine.tokenizer.markers.suffix)]
     assert longer[: len(whole)] == whole
     assert [body["n_predict"] for body in server.bodies] == [0, 0, 0]
-    engine.complete(ask("y", "me/b"))  # no ahead work
+    engine.complete(ask("y", "me/b"))  # no prefetch
     assert len(server.bodies) == 4
 
 

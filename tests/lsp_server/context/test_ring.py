@@ -283,15 +283,15 @@ def test_the_context_is_frozen_with_the_anchor() -> None:
     assert planner.plan(Position(50, 1)).prompt.context == first.context
 
 
-def test_a_keystrokes_new_anchor_keeps_the_snippets_that_ahead_work_laid() -> None:
+def test_a_keystrokes_new_anchor_keeps_the_snippets_that_a_prefetch_laid() -> None:
     workspace = Workspace("b")
     planner = planner_in(workspace, "a")
-    laid = planner.plan(Position(50, 0), ahead=True).prompt.context
+    laid = planner.plan(Position(50, 0), prefetch=True).prompt.context
     workspace.visit("c", 100)
     typed = planner.plan(Position(150, 0))
     assert (typed.relaid, typed.prompt.context) == (True, laid)
     assert [snippet.path for snippet in laid] == ["src/b.py"]
-    again = planner.plan(Position(20, 0), ahead=True).prompt.context
+    again = planner.plan(Position(20, 0), prefetch=True).prompt.context
     assert [snippet.path for snippet in again] == ["src/b.py", "src/c.py"]
     workspace.close("b")
     assert [snippet.path for snippet in planner.plan(Position(100, 0)).prompt.context] == ["src/c.py"]

@@ -138,9 +138,9 @@ async def test_at_rest_the_prompt_is_laid_anew_ahead_of_the_next_key(editor: Edi
     await ask(editor)
     editor.change(4, (0, 0), (0, 0), "// ")
     await ask(editor, 4)
-    typed, ahead = "+// package http", len(model.requests)
+    typed, prefetch = "+// package http", len(model.requests)
     assert typed not in "".join(model.asked[-1].prompt.marked)  # so that the key cost little
-    await until(lambda: len(model.requests) > ahead)
+    await until(lambda: len(model.requests) > prefetch)
     assert model.requests[-1].max_tokens == 0
     assert typed in "".join(model.requests[-1].prompt.marked)
     assert model.requests[-1].session == model.asked[-1].session

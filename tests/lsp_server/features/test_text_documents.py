@@ -35,7 +35,7 @@ async def test_moving_the_cursor_makes_its_prompt_resident(editor: Editor, core:
     await until(lambda: editor.usages)
     assert [request.max_tokens for request in core.requests] == [0]  # only where something was typed
     assert core.requests[-1].prompt.increment == "xa\nb"
-    assert editor.usages[-1].ahead
+    assert editor.usages[-1].isPrefetch
 
 
 async def test_a_move_to_the_place_that_is_asked_about_disturbs_nothing(editor: Editor, core: FakeCore) -> None:

@@ -129,12 +129,12 @@ def test_going_back_and_forth_finds_both_anchors() -> None:
     assert not editor.plan().relaid
 
 
-def test_a_long_increment_is_laid_anew_and_ahead_of_need_where_that_is_free() -> None:
+def test_a_long_increment_is_laid_anew_by_a_prefetch_where_that_is_free() -> None:
     editor = Editor(LINES + "║\nrest\n")
     editor.plan()
     plan = editor.type("word " * 20)
     assert not plan.relaid
-    assert editor.planner.plan(editor.cursor, ahead=True).relaid
+    assert editor.planner.plan(editor.cursor, prefetch=True).relaid
     assert not editor.type("word " * 10).relaid
     assert editor.type("word " * 30).relaid
 
@@ -188,7 +188,7 @@ def test_prompts_equal_the_document_under_random_editing(data: st.DataObject, en
             inserted = data.draw(PIECES).replace("\n", ending)
             planner.edited(document.apply(Edit(start, cursor, inserted)))
             cursor = start if "\n" in inserted else Position(start.line, start.column + len(inserted))
-        plan = planner.plan(cursor, ahead=data.draw(st.booleans()))
+        plan = planner.plan(cursor, prefetch=data.draw(st.booleans()))
         check_windows(document, cursor, plan)
         if strategy == "efim":
             assert len(plan.prompt.increment) <= budget.increment_chars

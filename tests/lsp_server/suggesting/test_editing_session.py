@@ -209,7 +209,7 @@ async def test_a_core_that_comes_up_prepares_for_the_last_document(core: StubCor
     core.ready = False
     document = opened(session, "x")
     document.apply(Edit(Position(0, 0), Position(0, 0), "y"))
-    session.look_ahead(document, Position(0, 1))
+    session.prefetch(document, Position(0, 1))
     session.core_changed(LinkStatus("starting"))
     await until_rest(document)
     core.requests.clear()
@@ -225,7 +225,7 @@ async def test_a_core_that_comes_up_prepares_for_the_last_document(core: StubCor
 async def test_a_closed_document_is_not_prepared(core: StubCore, session: EditingSession) -> None:
     document = opened(session, "x")
     document.apply(Edit(Position(0, 0), Position(0, 0), "y"))
-    session.look_ahead(document)
+    session.prefetch(document)
     await until_rest(document)
     session.close("file:///a")
     assert (core.released, core.forgotten) == (["me/file:///a"], [])
@@ -235,25 +235,25 @@ async def test_a_closed_document_is_not_prepared(core: StubCore, session: Editin
     assert len(core.requests) == 1
 
 
-async def test_nothing_ahead_in_disabled_languages(core: StubCore, session: EditingSession) -> None:
+async def test_no_prefetch_in_disabled_languages(core: StubCore, session: EditingSession) -> None:
     session.documents.configure(Settings(disabled_languages=("markdown",), prepare_ahead="always"))
     document = opened(session, "x", "markdown")
-    session.look_ahead(document)
+    session.prefetch(document)
     await until_rest(document)
     assert core.requests == []
 
 
-async def test_at_rest_a_long_increment_is_laid_anew_ahead_of_need(core: StubCore, hasty: EditingSession) -> None:
+async def test_at_rest_a_long_increment_is_laid_anew_by_a_prefetch(core: StubCore, hasty: EditingSession) -> None:
     document = opened(hasty, "")
     await hasty.suggest(document, Query(Position(0, 0)))
     document.apply(Edit(Position(0, 0), Position(0, 0), "long line\n" * 120))
     await hasty.suggest(document, Query(Position(120, 0)))
     await until(lambda: len(core.requests) == 3)
-    short, long, ahead = core.requests
+    short, long, prefetch = core.requests
     assert long.prompt.prefix == short.prompt.prefix == ""
-    assert ahead.max_tokens == 0
-    assert ahead.prompt.prefix + ahead.prompt.increment == long.prompt.increment
-    assert len(ahead.prompt.increment) < len(long.prompt.increment)
+    assert prefetch.max_tokens == 0
+    assert prefetch.prompt.prefix + prefetch.prompt.increment == long.prompt.increment
+    assert len(prefetch.prompt.increment) < len(long.prompt.increment)
 
 
 async def test_at_rest_the_sources_gather_for_the_place_before_the_anchor_is_laid(
@@ -279,7 +279,7 @@ async def test_at_rest_nothing_is_computed_for_a_closed_document(core: StubCore,
     document = opened(hasty, "")
     await hasty.suggest(document, Query(Position(0, 0)))
     document.apply(Edit(Position(0, 0), Position(0, 0), "long line\n" * 120))
-    hasty.look_ahead(document, Position(120, 0))
+    hasty.prefetch(document, Position(120, 0))
     hasty.close("file:///a")
     core.requests.clear()
     await asyncio.sleep(0.05)
@@ -485,7 +485,7 @@ async def test_goes_on_from_the_selected_entry_of_the_popup(core: StubCore, sess
     assert len(core.requests) == 2
 
 
-async def test_a_request_joins_what_is_computed_ahead_of_it(
+async def test_a_request_joins_the_prefetch_of_its_suggestion(
     core: StubCore, session: EditingSession, costs: list[PromptCost]
 ) -> None:
     release = asyncio.Event()
@@ -496,23 +496,23 @@ async def test_a_request_joins_what_is_computed_ahead_of_it(
 
     core.answer = wait
     document = await allowed(session, "x = ")
-    session.suggest_ahead(document, Position(0, 4))
+    session.prefetch_suggestion(document, Position(0, 4))
     asked = asyncio.create_task(session.suggest(document, Query(Position(0, 4))))
     await asyncio.sleep(0)
     release.set()
     assert await asked == (Insertion("1"),)
     assert len(core.requests) == 1
-    assert [cost.ahead for cost in costs] == [False]
+    assert [cost.is_prefetch for cost in costs] == [False]
 
 
-async def test_what_was_computed_ahead_is_at_hand(
+async def test_a_prefetched_suggestion_is_at_hand(
     core: StubCore, session: EditingSession, costs: list[PromptCost]
 ) -> None:
     document = await allowed(session, "x = ")
-    session.suggest_ahead(document, Position(0, 4))
+    session.prefetch_suggestion(document, Position(0, 4))
     await until_rest(document)
     assert await session.suggest(document, Query(Position(0, 4))) == (Insertion("1"),)
-    assert [(cost.ahead, cost.source) for cost in costs] == [(True, "core"), (False, "typed")]
+    assert [(cost.is_prefetch, cost.source) for cost in costs] == [(True, "core"), (False, "typed")]
 
 
 async def test_no_flicker_while_it_is_typed(core: StubCore, session: EditingSession) -> None:
@@ -615,7 +615,7 @@ async def test_nothing_is_suggested_or_looked_at_in_a_line_of_megabytes(
         here = Position(1, column)
         document.apply(Edit(here, here, "(["))
         assert await session.suggest(document, Query(here)) == ()
-        session.look_ahead(document, here)
+        session.prefetch(document, here)
     assert core.requests == []
     assert await session.suggest(document, Query(Position(0, 5))) == (Insertion("1"),)
     assert len("".join(Query(Position(0, 5)).place(document.document, "", multi_line=True).lines_below)) < 100
@@ -625,7 +625,7 @@ async def test_the_cursor_is_where_edits_took_it(core: StubCore, session: Editin
     document = opened(session, "a\nb\nc = 12")
     await session.suggest(document, Query(Position(2, 6)))
     document.apply(Edit(Position(0, 0), Position(2, 2), ""))
-    session.look_ahead(document)
+    session.prefetch(document)
     await until_rest(document)
     assert core.requests[-1].prompt.increment == "= 12"
 

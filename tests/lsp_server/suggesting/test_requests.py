@@ -153,7 +153,7 @@ def session(core: StubCore, monkeypatch: pytest.MonkeyPatch) -> EditingSession:
 async def click(session: EditingSession, document: OpenDocument, times: int) -> None:
     """Move the cursor from place to place, with a rest at each."""
     for number in range(times):
-        session.look_ahead(document, Position(number * (LINES // times), 0))
+        session.prefetch(document, Position(number * (LINES // times), 0))
         await asyncio.sleep(0.01)
         await until_rest(document)
 
@@ -170,7 +170,7 @@ async def test_clicks_without_an_edit_send_nothing_to_the_core(
     session.core_changed(LinkStatus("starting"))
     document = session.open("file:///a", "python", 1, "value = compute(1)\n" * LINES)
     await asyncio.sleep(0.01)
-    session.look_ahead(document)  # as on focus
+    session.prefetch(document)  # as on focus
     session.core_changed(LinkStatus("unloaded"))
     await click(session, document, 20)
     assert core.requests == []

@@ -46,7 +46,11 @@ async def test_an_answer_carries_its_cost() -> None:
     async with session_with("a\n") as session:
         answer = await session.suggest(URI, Position(0, 1))
     assert answer.cost is not None
-    assert (answer.cost.usage.recomputed_tokens, answer.cost.cache_outcome, answer.cost.ahead) == (2, "hit", False)
+    assert (answer.cost.usage.recomputed_tokens, answer.cost.cache_outcome, answer.cost.is_prefetch) == (
+        2,
+        "hit",
+        False,
+    )
     assert answer.cost.milliseconds == 2.5
     assert answer.milliseconds > 0
 
@@ -105,10 +109,10 @@ async def test_an_edit_while_the_cost_is_waited_for_moves_no_suggestion(monkeypa
 async def test_a_move_is_told_and_its_cost_heard() -> None:
     async with session_with("a\nb\n") as session:
         session.move_cursor(URI, Position(1, 0))
-        cost = await session.wait_for_ahead(timeout_s=100)
+        cost = await session.wait_for_prefetch(timeout_s=100)
         assert cost is not None
-        assert cost.ahead
-        assert await session.wait_for_ahead(timeout_s=0.05) is None
+        assert cost.is_prefetch
+        assert await session.wait_for_prefetch(timeout_s=0.05) is None
 
 
 async def test_a_cancelled_request_raises_cancelled() -> None:

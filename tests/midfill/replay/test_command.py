@@ -22,7 +22,7 @@ def test_the_table_has_a_legend_and_says_who_was_told_of_moves() -> None:
     printed = replay("--strategies", "spm,efim", "--moves")
     told = next(line for line in printed.splitlines() if "moves announced" in line)
     assert [cell.strip() for cell in told.split("│")[2:4]] == ["no", "yes"]
-    for word in ("hit:", "partial:", "miss:", "ahead:", "p95:", "ms:"):
+    for word in ("hit:", "partial:", "miss:", "prefetched:", "p95:", "ms:"):
         assert word in printed
 
 

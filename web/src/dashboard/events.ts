@@ -17,7 +17,7 @@ export interface Answered {
   at: number;
   client: string;
   session: string;
-  ahead: boolean;
+  is_prefetch: boolean;
   outcome: string;
   message?: string;
   // With the outcome "completed":

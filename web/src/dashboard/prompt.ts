@@ -11,10 +11,10 @@ const PARTS = {
   increment: "from the anchor to the cursor",
 };
 
-export function showPrompt({ session, ahead, cache_outcome: cacheOutcome = "miss", prompt = [], text = "" }: Answered): void {
-  const kind = ahead ? "prompt computed ahead" : "last prompt";
+export function showPrompt({ session, is_prefetch: isPrefetch, cache_outcome: cacheOutcome = "miss", prompt = [], text = "" }: Answered): void {
+  const kind = isPrefetch ? "prefetched prompt" : "last prompt";
   byId("which").textContent = `The ${kind}, of ${documentOf(session).name}`;
-  const outcome = ahead ? "ahead" : cacheOutcome;
+  const outcome = isPrefetch ? "prefetch" : cacheOutcome;
   byId("computed-outcome").className = outcome;
   const pieces: HTMLElement[] = [];
   let part = "";

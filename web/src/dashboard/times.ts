@@ -6,11 +6,11 @@ import type { CacheOutcome } from "../costs.ts";
 
 const KEPT = 240;
 const HEIGHT = 150;
-const KINDS = ["hit", "partial", "miss", "ahead"] as const;
+const KINDS = ["hit", "partial", "miss", "prefetch"] as const;
 
 export class Times {
   readonly #parent: HTMLElement;
-  readonly #taken: { ms: number; outcome: CacheOutcome | "ahead" }[] = [];
+  readonly #taken: { ms: number; outcome: CacheOutcome | "prefetch" }[] = [];
   #plot: uPlot | undefined;
 
   constructor(parent: HTMLElement) {
@@ -25,7 +25,7 @@ export class Times {
     });
   }
 
-  add(ms: number, outcome: CacheOutcome | "ahead"): void {
+  add(ms: number, outcome: CacheOutcome | "prefetch"): void {
     this.#taken.push({ ms: Math.max(0.1, ms), outcome });
     if (this.#taken.length > KEPT) {
       this.#taken.shift();

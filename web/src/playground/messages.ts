@@ -31,7 +31,7 @@ export interface Model {
 
 export interface Cost {
   type: "Cost";
-  ahead: boolean;
+  is_prefetch: boolean;
   source: "core" | "typed";
   cache_outcome: CacheOutcome;
   milliseconds: number;

@@ -23,10 +23,10 @@ export class Reuse {
     const ms = milliseconds(cost.milliseconds);
     const parts = `${count(resident)} resident, ${count(usage.recomputed_tokens)} recomputed, `;
     const title = `${parts}${count(usage.generated_tokens)} generated tokens, ${ms} ms`;
-    if (usage.recomputed_tokens > 0 || !cost.ahead) {
-      this.#strip.add(usage, cost.ahead ? "ahead" : cost.cache_outcome, cost.ahead ? `ahead of the next key: ${title}` : title);
+    if (usage.recomputed_tokens > 0 || !cost.is_prefetch) {
+      this.#strip.add(usage, cost.is_prefetch ? "prefetch" : cost.cache_outcome, cost.is_prefetch ? `prefetch for the next key: ${title}` : title);
     }
-    if (!cost.ahead) {
+    if (!cost.is_prefetch) {
       const tokens = [resident, usage.recomputed_tokens, usage.generated_tokens].map(count);
       this.#figures(cost.cache_outcome, VERDICTS[cost.cache_outcome], [...tokens, ms]);
     }

@@ -130,8 +130,8 @@ def test_files_change_alone_or_come_ahead() -> None:
     anchors = TextAnchors()
     files = (Snippet("b.py", "x = 1\n"),)
     first = anchors.prompt(SESSION, TEXT[:4000], AFTER)
-    ahead = anchors.prompt(SESSION, "", "", files, ahead=True)
-    assert (windows(ahead), ahead.increment, ahead.context) == (windows(first), "", files)
+    prefetch = anchors.prompt(SESSION, "", "", files, prefetch=True)
+    assert (windows(prefetch), prefetch.increment, prefetch.context) == (windows(first), "", files)
     later = anchors.prompt(SESSION, TEXT[:4010], AFTER, files)
     assert (windows(later), later.context) == (windows(first), files)
     assert anchors.prompt(SESSION, TEXT[:4010], AFTER).context == ()
@@ -142,7 +142,7 @@ def test_only_what_is_made_resident_has_text_of_an_earlier_request() -> None:
     for session in (SESSION, ANONYMOUS):
         anchors.prompt(session, TEXT[:4000], AFTER)
         assert anchors.prompt(session, "", "") == Prompt("", "")
-    assert anchors.prompt(ANONYMOUS, "", "", ahead=True) == Prompt("", "")
+    assert anchors.prompt(ANONYMOUS, "", "", prefetch=True) == Prompt("", "")
 
 
 def test_sessions_have_anchors_of_their_own_and_few() -> None:
