@@ -205,10 +205,10 @@ def unload_command(model: _Model = None) -> None:
     """Free the memory of the running cores' models; the next suggestion loads the model again."""
     from lsp_server.core_client.control import unload
 
-    async def give_back(file: Path, address: CoreAddress) -> str:
+    async def unload_core(file: Path, address: CoreAddress) -> str:
         return f"unloaded {address.model} (process {address.pid}): {await unload(file)}"
 
-    _each(model, give_back)
+    _each(model, unload_core)
 
 
 def free_command(
@@ -221,7 +221,7 @@ def free_command(
     """
     from lsp_server.core_client.control import free
 
-    async def give_back(file: Path, address: CoreAddress) -> str:
+    async def free_core(file: Path, address: CoreAddress) -> str:
         return f"freed {address.model} (process {address.pid}): {await free(file, disk=disk)}"
 
     if disk and model is None:
@@ -231,7 +231,7 @@ def free_command(
             typer.echo(f"removed {removed.partition(':')[0]}, which no core had open")
         if not _found(None):
             return
-    _each(model, give_back)
+    _each(model, free_core)
 
 
 def _each(model: str | None, act: _Act, *, stopped_too: bool = False) -> None:

@@ -64,7 +64,7 @@ def complete(request: Request, tools: Tools, chunk_tokens: Callable[[], int]) ->
     with ExitStack() as stack:
         try:
             slot = stack.enter_context(
-                tools.slots.lend(spec.session, start.prompt.token_ids if spec.reuse else packed())
+                tools.slots.acquire(spec.session, start.prompt.token_ids if spec.reuse else packed())
             )
         except MemoryError:  # requeue: capacity is now the number of existing workspaces
             return request.cost.completion("", "cancelled")

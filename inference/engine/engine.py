@@ -144,7 +144,7 @@ class Engine(AnyEngine):
         return self._slots.documents().union(remembered)
 
     def release(self, session: str) -> None:
-        self._slots.release(session)
+        self._slots.unpin(session)
 
     def save(self, seconds: float | None = None) -> bool:
         """Save resident KV to disk, the most recently used first."""

@@ -1,4 +1,4 @@
-"""Slots: workspaces with their resident prompts, each lent to one request at a time, and in exchange with the store."""
+"""Slots: workspaces with their resident prompts, each used by one request at a time, and in exchange with the store."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Slot:
         self.session = ""
         self._saveable = 0  # leading tokens of a prompt, not of a completion or a cold run
         self._saved = 0  # how many of these are in the store
-        self._is_doomed = False  # dropped at the end of the loan
+        self._dropped_on_release = False  # its prompt is dropped when the slot is released
         self._is_pinned = False
 
     def prepare(self, wanted: TokenIds, session: str) -> int:
@@ -97,35 +97,35 @@ class Slot:
 
     def save(self) -> None:
         """Save the prompt to the store under its session's name, unless it must be forgotten."""
-        if self._saveable and not self._is_doomed:
+        if self._saveable and not self._dropped_on_release:
             token_ids, namespace = self.token_ids[: self._saveable], self._namespace(self.session)
             self.store.insert_prefix(token_ids, self.workspace, self.session, namespace)
             self._saved = self._saveable
 
     @property
     def is_saved(self) -> bool:
-        return self._is_doomed or self._saved == self._saveable
+        return self._dropped_on_release or self._saved == self._saveable
 
     def forget(self, session: str) -> None:
         """Drop the resident prompt if it belongs to the session's document."""
         if document_of(session) == document_of(self.session):
-            self.release()
+            self.unpin()
             self.token_ids = packed()
             self._saveable = self._saved = 0
             self.session = ""
             if self.workspace.snapshots is not None:
                 self.workspace.snapshots.drop_beyond(0)
 
-    def forget_after_loan(self, session: str) -> None:
-        """As `forget`, for a lent workspace: its prompt is not saved any more, and `end_loan` drops it."""
-        self._is_doomed |= document_of(session) == document_of(self.session)
+    def drop_on_release(self, session: str) -> None:
+        """As `forget`, for a slot in use: its prompt is not saved any more, and `on_release` drops it."""
+        self._dropped_on_release |= document_of(session) == document_of(self.session)
 
-    def end_loan(self) -> None:
-        if self._is_doomed:
+    def on_release(self) -> None:
+        if self._dropped_on_release:
             self.forget(self.session)
-            self._is_doomed = False
+            self._dropped_on_release = False
 
-    def release(self) -> None:
+    def unpin(self) -> None:
         """Unpin the prompt in the store; the workspace keeps it until another prompt replaces it."""
         self.store.unpin(self.session)
         self._is_pinned = False
@@ -179,7 +179,7 @@ class Slots:
     """Up to `count` workspaces, `kept` of them for prompts of documents that take turns.
 
     All but the first are allocated on first need: the kept ones for another document's prompt, further ones only if
-    all are lent, and until their prompts are saved. If an allocation fails, `count` drops to the number that exist.
+    all are in use, and until their prompts are saved. If an allocation fails, `count` drops to the number that exist.
     """
 
     def __init__(
@@ -201,11 +201,11 @@ class Slots:
         self._separates_users = separate_users
         self._context_tokens = context_tokens
         self._idle = [self._new()]  # the least recently used first
-        self._lent: list[Slot] = []
+        self._in_use: list[Slot] = []
 
     @contextmanager
-    def lend(self, session: str, token_ids: TokenIds) -> Iterator[Slot]:
-        """A workspace for a request of this session; MemoryError if all are lent and another cannot be allocated.
+    def acquire(self, session: str, token_ids: TokenIds) -> Iterator[Slot]:
+        """A workspace for a request of this session; MemoryError if all are in use and another cannot be allocated.
 
         Prefers the workspace with the session's last prompt, so that typing copies nothing; then a new one that is
         kept, then the least recently used one, then a new one. A short prompt takes a new one, or another short one's,
@@ -213,19 +213,19 @@ class Slots:
         own. Saves what other workspaces hold of `token_ids` to the store.
         """
         slot = self._choose(session, token_ids)
-        self._lent.append(slot)
+        self._in_use.append(slot)
         try:
             self._share(session, token_ids, slot)
             yield slot
         finally:
-            self._lent.remove(slot)
+            self._in_use.remove(slot)
             self._idle.append(slot)
-            slot.end_loan()
+            slot.on_release()
 
     def missing(self, session: str, token_ids: TokenIds) -> int:
         """Number of these tokens behind the deepest place, in a workspace or the store, where a forward could go on."""
         namespace = user_of(session) if self._separates_users else ""
-        slots = (*self._idle, *self._lent)
+        slots = (*self._idle, *self._in_use)
         lengths = [
             slot.reusable(token_ids)
             for slot in slots
@@ -240,29 +240,29 @@ class Slots:
     def forget(self, session: str) -> None:
         """Drop the text of the session's document, here and in the store, from every client's sessions.
 
-        A lent workspace is dropped at the end of its loan, and not saved until then.
+        A workspace in use is dropped when it is released, and not saved until then.
         """
         for slot in self._idle:
             slot.forget(session)
-        for slot in self._lent:
-            slot.forget_after_loan(session)
+        for slot in self._in_use:
+            slot.drop_on_release(session)
         self._store.purge(session)
 
     def documents(self) -> set[str]:
         """The documents of all prompts here and in the store."""
-        here = {document_of(slot.session) for slot in (*self._idle, *self._lent) if slot.session}
+        here = {document_of(slot.session) for slot in (*self._idle, *self._in_use) if slot.session}
         return here.union(self._store.documents())
 
-    def release(self, session: str) -> None:
+    def unpin(self, session: str) -> None:
         """Unpin the session's prompts: the store may evict them by its ordinary rules."""
-        for slot in (*self._idle, *self._lent):
+        for slot in (*self._idle, *self._in_use):
             if slot.session in (session, short_session(session)):
-                slot.release()
+                slot.unpin()
 
     def residents(self) -> tuple[Resident, ...]:
         """What is resident of the latest MOST_RESIDENTS sessions in workspaces, and of as many in the store."""
         lengths: dict[str, int] = {}
-        for slot in (*reversed(self._lent), *reversed(self._idle)):  # of a session with several, the latest
+        for slot in (*reversed(self._in_use), *reversed(self._idle)):  # of a session with several, the latest
             if slot.session and slot.token_ids:
                 lengths.setdefault(slot.session, len(slot.token_ids))
         stored = {stats.session: stats.tokens for stats in self._store.session_stats(MOST_RESIDENTS)}
@@ -275,19 +275,19 @@ class Slots:
         Saves at least one workspace; returns False if time ran out. Then frees the workspaces that are not kept.
         """
         until = math.inf if seconds is None else time.monotonic() + seconds
-        for slot in (*self._lent, *reversed(self._idle)):
+        for slot in (*self._in_use, *reversed(self._idle)):
             if not slot.is_saved:
                 slot.save()
                 if time.monotonic() >= until:
                     return False
         loose = sorted(self._idle, key=lambda slot: not is_short(slot.session))  # those of short prompts first
         for slot in loose[: max(0, self.allocated - self._kept)]:
-            slot.release()
+            slot.unpin()
             self._idle.remove(slot)
         return True
 
     def clear(self, *, keep_workspaces: bool) -> None:
-        """Drop all prompts, unsaved ones too, and free all workspaces but one; no workspace may be lent."""
+        """Drop all prompts, unsaved ones too, and free all workspaces but one; no workspace may be in use."""
         for slot in self._idle:
             slot.forget(slot.session)
         if not keep_workspaces:
@@ -297,12 +297,12 @@ class Slots:
     @property
     def allocated(self) -> int:
         """Number of workspaces that exist."""
-        return len(self._idle) + len(self._lent)
+        return len(self._idle) + len(self._in_use)
 
     @property
     def workspaces_bytes(self) -> int:
         """Of all that exist, with the snapshots in them."""
-        workspaces = [slot.workspace for slot in (*self._idle, *self._lent)]
+        workspaces = [slot.workspace for slot in (*self._idle, *self._in_use)]
         snapshots = sum(each.snapshots.used_bytes for each in workspaces if each.snapshots is not None)
         return snapshots + sum(each.bytes_per_token * self._context_tokens for each in workspaces)
 
@@ -311,7 +311,7 @@ class Slots:
         if is_anonymous(session):
             own = _by_shared_tokens(own, token_ids)
         empty = [slot for slot in self._idle if not slot.session]
-        whole = sum(not is_short(slot.session) for slot in (*self._idle, *self._lent))
+        whole = sum(not is_short(slot.session) for slot in (*self._idle, *self._in_use))
         may_grow = whole < self._kept or not self._idle
         if is_short(session):  # it takes the place of no whole prompt, and its workspace is freed at the next rest
             may_grow = True
@@ -323,7 +323,7 @@ class Slots:
                 self.count = self.allocated
                 log.warning("no memory for more than %d workspaces: %s", self.count, error)
         if not self._idle:
-            raise MemoryError(f"all {self.count} workspaces are lent")
+            raise MemoryError(f"all {self.count} workspaces are in use")
         slot = (own[-1:] or empty or self._idle)[0]
         self._idle.remove(slot)
         return slot
@@ -336,7 +336,7 @@ class Slots:
 
         With separate users, another user's prompts are of no use, and saving them would tell of them by its time.
         """
-        others = [other for other in (*self._idle, *self._lent) if other is not slot and other.token_ids]
+        others = [other for other in (*self._idle, *self._in_use) if other is not slot and other.token_ids]
         if self._separates_users:
             others = [other for other in others if user_of(other.session) == user_of(session)]
         length = slot.reusable(token_ids) if others else 0

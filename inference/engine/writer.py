@@ -104,7 +104,7 @@ class Text:
 
 @dataclass(slots=True)
 class Writer:
-    """Writes the texts of one request, in the slot that the engine has lent to it."""
+    """Writes the texts of one request, in the slot that it has acquired."""
 
     request: Request
     prompt: TokenizedPrompt

@@ -205,7 +205,7 @@ class RemoteEngine(AnyEngine):
         return self._places.documents().union(map(document_of, self._typed_choices.sessions()))
 
     def release(self, session: str) -> None:
-        self._places.release(session)
+        self._places.unpin(session)
 
     def free(self, *, disk: bool) -> None:  # noqa: ARG002 - the server saves nothing
         """Erase the slots, where the server has them."""
@@ -240,7 +240,7 @@ class RemoteEngine(AnyEngine):
         self._on_close()
 
     def _prepare(self, request: Request) -> RemoteRun:
-        """Check the request as the local engine does, tokenize its prompt, and lend it a place at the server."""
+        """Check the request as the local engine does, tokenize its prompt, and acquire a place at the server."""
         validate(request.spec)
         limit, cost = self.info.context_tokens, request.cost
         request.spec = structs.replace(request.spec, max_tokens=min(request.spec.max_tokens, limit // 2))
@@ -253,7 +253,7 @@ class RemoteEngine(AnyEngine):
         start = self._typed_choices.start(spec, settled)
         token_ids = start.prompt.token_ids
         cost.prompt_tokens = len(token_ids)
-        place = self._places.lend(spec.session, token_ids)
+        place = self._places.acquire(spec.session, token_ids)
         cost.prepared = time.perf_counter()
         reuse = spec.reuse and not (self._separates_users and place.is_foreign)
         expected = min(common_prefix_length(place.token_ids, token_ids), len(token_ids) - 1) if reuse else 0
@@ -295,7 +295,7 @@ class RemoteEngine(AnyEngine):
         resident = run.start.prompt.token_ids
         if not run.is_prefilled:  # what it shares with the prompt before it is still there
             resident = resident[: 0 if run.place.is_foreign else run.expected_cached]
-        if self._places.give_back(run.place, resident):
+        if self._places.release(run.place, resident):
             self._erase(run.place)
         if run.cached_tokens is not None:
             if self._places.note_cached(run.expected_cached, run.cached_tokens):

@@ -29,11 +29,11 @@ class RemoteSlot:
     session: str = ""
     token_ids: TokenIds = field(default_factory=packed)  # of the last prompt, those that the server has computed
     is_foreign: bool = False  # the slot has, or may have, a prompt of another user than the session's
-    is_doomed: bool = False  # its prompt must be dropped when the request at work ends
+    dropped_on_release: bool = False  # its prompt must be dropped when the request at work ends
 
 
 class RemoteSlots:
-    """Lends each session the place that has its last prompt. For one thread only."""
+    """Gives each session the place that has its last prompt. For one thread only."""
 
     def __init__(self, slots: int | None, *, keeps_states: bool = False) -> None:
         """`slots` is None for a server that places prompts by itself; for `keeps_states` see `ServerFacts`."""
@@ -42,19 +42,19 @@ class RemoteSlots:
         if keeps_states:
             self._tolerance = STATE_TOLERANCE_TOKENS
         self._idle = [RemoteSlot(number) for number in range(slots or 0)]  # the least recently used first
-        self._lent: list[RemoteSlot] = []
+        self._in_use: list[RemoteSlot] = []
         self.requests_with_losses = 0
         self.lost_tokens = 0
 
     @property
     def resident_tokens(self) -> int:
         """Tokens that the server has resident, if it has dropped none since."""
-        return sum(len(place.token_ids) for place in (*self._idle, *self._lent))
+        return sum(len(place.token_ids) for place in (*self._idle, *self._in_use))
 
     @property
     def residents(self) -> tuple[Resident, ...]:
         """The sessions' last prompts, if the server has dropped nothing since."""
-        places = [place for place in (*self._lent, *reversed(self._idle)) if place.session and place.token_ids]
+        places = [place for place in (*self._in_use, *reversed(self._idle)) if place.session and place.token_ids]
         return tuple(Resident(place.session, len(place.token_ids)) for place in places[:MOST_RESIDENTS])
 
     def missing(self, session: str, token_ids: TokenIds) -> int:
@@ -62,7 +62,7 @@ class RemoteSlots:
         lengths = (common_prefix_length(place.token_ids, token_ids) for place in self._idle if place.session == session)
         return len(token_ids) - max(lengths, default=0)
 
-    def lend(self, session: str, token_ids: TokenIds) -> RemoteSlot:
+    def acquire(self, session: str, token_ids: TokenIds) -> RemoteSlot:
         """The place for a request; an anonymous one gets the anonymous prompt that shares most tokens with it."""
         place = self._own(session, token_ids)
         if place is None:
@@ -71,26 +71,26 @@ class RemoteSlots:
             place.session, place.token_ids = session, packed()
         else:
             self._idle.remove(place)
-        self._lent.append(place)
+        self._in_use.append(place)
         return place
 
-    def give_back(self, place: RemoteSlot, token_ids: TokenIds) -> bool:
-        """End a loan; True if the place must be erased, because its document was forgotten meanwhile.
+    def release(self, place: RemoteSlot, token_ids: TokenIds) -> bool:
+        """End the use of a place; True if it must be erased, because its document was forgotten meanwhile.
 
         `token_ids` is what is resident of the prompt now, as far as is known.
         """
         place.token_ids = token_ids
-        self._lent.remove(place)
-        if self._slots is not None and any(other.number is None for other in (place, *self._lent)):
-            for other in (place, *self._idle, *self._lent):
+        self._in_use.remove(place)
+        if self._slots is not None and any(other.number is None for other in (place, *self._in_use)):
+            for other in (place, *self._idle, *self._in_use):
                 other.is_foreign = True  # a prompt without a slot of its own may be, or come to be, in any
         elif token_ids:
             place.is_foreign = False
         if (place.number is None) == (self._slots is None):
             self._idle.append(place)
-        if not place.is_doomed:
+        if not place.dropped_on_release:
             return False
-        place.session, place.token_ids, place.is_doomed = "", packed(), False
+        place.session, place.token_ids, place.dropped_on_release = "", packed(), False
         return True
 
     def note_cached(self, expected: int, cached: int) -> bool:
@@ -101,8 +101,8 @@ class RemoteSlots:
         self.lost_tokens += expected - cached
         return cached == 0
 
-    def release(self, session: str) -> None:
-        """Make the session's places the first to be lent to others."""
+    def unpin(self, session: str) -> None:
+        """Make the session's places the first that others acquire."""
         for place in tuple(self._idle):
             if place.session in (session, short_session(session)):
                 self._idle.remove(place)
@@ -110,20 +110,20 @@ class RemoteSlots:
 
     def documents(self) -> set[str]:
         """The documents of all prompts."""
-        return {document_of(place.session) for place in (*self._idle, *self._lent) if place.session}
+        return {document_of(place.session) for place in (*self._idle, *self._in_use) if place.session}
 
     def forget_all(self) -> list[RemoteSlot]:
-        """Forget all prompts, while no place is lent; returns the places that must be erased."""
+        """Forget all prompts, while no place is in use; returns the places that must be erased."""
         return [place for session in {place.session for place in self._idle} for place in self.forget(session)]
 
     def forget(self, session: str) -> list[RemoteSlot]:
         """Forget the prompts of the session's document; returns the places that must be erased now.
 
-        A lent place is forgotten when it is given back.
+        A place in use is forgotten when it is released.
         """
         document = document_of(session)
-        for place in self._lent:
-            place.is_doomed |= document_of(place.session) == document
+        for place in self._in_use:
+            place.dropped_on_release |= document_of(place.session) == document
         found = [place for place in self._idle if document_of(place.session) == document]
         for place in found:
             place.session, place.token_ids = "", packed()
@@ -139,7 +139,7 @@ class RemoteSlots:
 
     def _other(self) -> RemoteSlot:
         """An empty place, or the least recently used one."""
-        if not self._idle or (self._slots is None and len(self._idle) + len(self._lent) < MAX_SESSIONS):
+        if not self._idle or (self._slots is None and len(self._idle) + len(self._in_use) < MAX_SESSIONS):
             return RemoteSlot(None, is_foreign=self._slots is not None)  # the request waits at the server for any slot
         empty = [place for place in self._idle if not place.session]
         place = (empty or self._idle)[0]

@@ -190,7 +190,7 @@ class OpenDocument:
         if not self.inserted_chars:
             self.surroundings.ring.visited(self.source, self._in_source(cursor).line)
 
-    def let_go(self) -> None:
+    def drop_excluded(self) -> None:
         """Forget the last suggestion of a newly excluded document, and its snippets in other documents' prompts."""
         self.latest.supersede()
         self.suggestions, self.last_exchange = (), None

@@ -257,14 +257,14 @@ class RequestSender:
         for uri in out:
             self._core.forget(self._session(uri))
         if looked_at.document.uri in out:
-            looked_at.let_go()
+            looked_at.drop_excluded()
         snippets = {uri for prompted in self._prompted.values() for uri in prompted.sources}
         if (out & self._resident.keys()) | (excluded.keys() & snippets):
             for uri in self._prompted.keys() - out:
                 self._core.forget(self._session(uri))
             for uri, prompted in self._prompted.items():
                 if prompted.opened is not None and uri in out:
-                    prompted.opened.let_go()
+                    prompted.opened.drop_excluded()
                 elif prompted.opened is not None:
                     prompted.opened.suggestions, prompted.opened.last_exchange = (), None
             self._prompted.clear()

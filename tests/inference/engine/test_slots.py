@@ -40,7 +40,7 @@ class Workplace:
 
     def compute(self, token_ids: tuple[int, ...], session: str) -> int:
         """What a request does with its workspace; how many tokens it computed."""
-        with self.slots.lend(session, packed(token_ids)) as slot:
+        with self.slots.acquire(session, packed(token_ids)) as slot:
             return compute(slot, token_ids, session)
 
 
@@ -153,11 +153,11 @@ def test_a_short_prompt_counts_among_none_that_documents_keep() -> None:
 
 def test_a_workspace_that_is_not_kept_lasts_until_its_prompt_is_saved() -> None:
     place = Workplace(3, kept=1)
-    with place.slots.lend("a", packed(PROMPT)) as first, place.slots.lend("b", packed(OTHER)) as second:
+    with place.slots.acquire("a", packed(PROMPT)) as first, place.slots.acquire("b", packed(OTHER)) as second:
         compute(first, PROMPT, "a")
         compute(second, OTHER, "b")
         assert place.slots.save()
-        assert place.slots.allocated == 2  # both are lent
+        assert place.slots.allocated == 2  # both are in use
     assert place.slots.allocated == 2
     assert place.slots.save()
     assert place.slots.allocated == 1
@@ -189,7 +189,7 @@ def test_workspaces_are_made_when_they_are_needed() -> None:
     for _ in range(3):
         place.compute(PROMPT, "a")
     assert place.made == 1
-    with place.slots.lend("a", packed()), place.slots.lend("a", packed()):
+    with place.slots.acquire("a", packed()), place.slots.acquire("a", packed()):
         assert place.made == 2
     place.slots.forget("a")
     place.compute(PROMPT, "b")
@@ -205,9 +205,9 @@ def test_where_there_is_no_memory_the_idle_ones_are_used_and_no_more_are_tried()
 
 def test_where_there_is_no_memory_and_all_are_lent_the_request_is_told() -> None:
     place = Workplace(2, room_for=1)
-    with place.slots.lend("a", packed()):
+    with place.slots.acquire("a", packed()):
         for _ in range(2):
-            with pytest.raises(MemoryError, match="1 workspaces are lent"), place.slots.lend("b", packed()):
+            with pytest.raises(MemoryError, match="1 workspaces are in use"), place.slots.acquire("b", packed()):
                 pass
     assert place.compute(PROMPT, "b") == len(PROMPT)
     assert place.tried == 2
@@ -225,7 +225,7 @@ def test_sessions_with_the_same_text_share_it_through_the_store() -> None:
     place = Workplace(3)
     place.compute(PROMPT, "a")
     assert place.compute((*PROMPT, 1), "b") == 1
-    with place.slots.lend("b", packed()) as busy:
+    with place.slots.acquire("b", packed()) as busy:
         compute(busy, (*PROMPT, 1, *OTHER), "b")
         assert place.compute((*PROMPT, 1, *OTHER, 2), "c") == 1
     place.store.check_integrity()
@@ -244,7 +244,7 @@ def test_forgetting_spares_what_others_use_and_who_is_at_work() -> None:
     place.compute(OTHER, "b")
     place.slots.forget("a")
     assert place.compute(OTHER, "b") == 1
-    with place.slots.lend("b", packed()) as busy:
+    with place.slots.acquire("b", packed()) as busy:
         place.slots.forget("b")
         assert compute(busy, (*OTHER, 7), "b") == 1
     assert place.compute(PROMPT, "a") == len(PROMPT)
@@ -255,7 +255,7 @@ def test_forgetting_a_document_reaches_the_workspaces_of_every_client_and_nothin
     place = Workplace(3)
     place.compute(PROMPT, "one/a")
     place.compute(OTHER, "one/b")
-    with place.slots.lend("two/a", packed()) as busy:
+    with place.slots.acquire("two/a", packed()) as busy:
         compute(busy, PROMPT, "two/a")
         place.slots.forget(pattern)
         busy.extend(packed((1, 2, 3)), is_prompt=True)
@@ -274,7 +274,7 @@ def test_forgetting_a_document_reaches_the_workspaces_of_every_client_and_nothin
 
 def test_what_a_request_without_reuse_left_is_its_documents_too() -> None:
     place = Workplace(1)
-    with place.slots.lend("one/a", packed()) as slot:
+    with place.slots.acquire("one/a", packed()) as slot:
         slot.prepare_cold("one/a")
         slot.extend(packed(PROMPT), is_prompt=False)
     place.slots.forget("*/a")
@@ -286,11 +286,11 @@ def test_a_closed_document_stays_where_it_is_until_there_is_need() -> None:
     place.compute(PROMPT, "one/a")
     place.slots.save()
     assert [page.pins for page in place.store._tree.pages()] == [1, 1, 1]
-    place.slots.release("one/a")
+    place.slots.unpin("one/a")
     assert [page.pins for page in place.store._tree.pages()] == [0, 0, 0]
     assert place.compute((*PROMPT, 1), "one/a") == 1
     assert [page.pins for page in place.store._tree.pages()] == [1, 1, 1]
-    place.slots.release("one/a")
+    place.slots.unpin("one/a")
     place.compute(OTHER, "one/b")
     assert place.compute(PROMPT, "one/a") == 1, "it was saved like every other"
     place.store.check_integrity()
@@ -311,7 +311,7 @@ def test_saving_in_steps_takes_a_workspace_each_the_latest_first() -> None:
 def test_saving_makes_everything_resident_in_the_store() -> None:
     place = Workplace(2)
     place.compute(PROMPT, "a")
-    with place.slots.lend("b", packed()) as busy:
+    with place.slots.acquire("b", packed()) as busy:
         compute(busy, OTHER, "b")
         place.slots.save()
     assert place.store.stats().tokens == len(PROMPT) + len(OTHER)
@@ -319,8 +319,8 @@ def test_saving_makes_everything_resident_in_the_store() -> None:
 
 def test_a_workspace_comes_back_whatever_happens() -> None:
     place = Workplace(1)
-    with pytest.raises(RuntimeError, match="boom"), place.slots.lend("a", packed()):
+    with pytest.raises(RuntimeError, match="boom"), place.slots.acquire("a", packed()):
         raise RuntimeError("boom")
     with ExitStack() as stack:
-        stack.enter_context(place.slots.lend("a", packed()))
+        stack.enter_context(place.slots.acquire("a", packed()))
     assert place.made == 1

@@ -1,4 +1,4 @@
-"""Places keep sessions apart and lose none, whatever is lent, given back, released and forgotten."""
+"""Places keep sessions apart and lose none, whatever is acquired, released, unpinned and forgotten."""
 
 from __future__ import annotations
 
@@ -11,29 +11,29 @@ from protocol.messages import ANONYMOUS
 
 SESSIONS = st.sampled_from(["me/a", "me/b", "you/a", "me/c", ANONYMOUS])
 PROMPTS = st.lists(st.integers(0, 2), max_size=40)
-ACTIONS = st.lists(st.tuples(st.sampled_from(["lend", "give back", "release", "forget"]), SESSIONS, PROMPTS))
+ACTIONS = st.lists(st.tuples(st.sampled_from(["acquire", "release", "unpin", "forget"]), SESSIONS, PROMPTS))
 
 
 @given(ACTIONS, st.sampled_from([None, 1, 2, 3]))
 def test_every_place_is_idle_or_lent_once(actions: list[tuple[str, str, list[int]]], slots: int | None) -> None:
     places = RemoteSlots(slots)
-    lent: list[RemoteSlot] = []
+    used: list[RemoteSlot] = []
     for action, session, prompt in actions:
-        if action == "lend" and (slots is None or len(lent) < slots):
-            place = places.lend(session, packed(prompt))
-            assert place not in lent
+        if action == "acquire" and (slots is None or len(used) < slots):
+            place = places.acquire(session, packed(prompt))
+            assert place not in used
             assert place.session == session
-            lent.append(place)
-        elif action == "give back" and lent:
-            place = lent.pop(0)
-            doomed = place.is_doomed
-            assert places.give_back(place, packed(prompt)) == doomed
-            assert place.token_ids == packed([] if doomed else prompt)
-        elif action == "release":
-            places.release(session)
+            used.append(place)
+        elif action == "release" and used:
+            place = used.pop(0)
+            forgotten = place.dropped_on_release
+            assert places.release(place, packed(prompt)) == forgotten
+            assert place.token_ids == packed([] if forgotten else prompt)
+        elif action == "unpin":
+            places.unpin(session)
         elif action == "forget":
-            assert not set(map(id, places.forget(session))) & set(map(id, lent))
-        everything = (*places._idle, *places._lent)
+            assert not set(map(id, places.forget(session))) & set(map(id, used))
+        everything = (*places._idle, *places._in_use)
         assert len(set(map(id, everything))) == len(everything)
         if slots is not None:
             assert sorted(place.number or 0 for place in everything) == list(range(slots))
@@ -43,42 +43,42 @@ def test_every_place_is_idle_or_lent_once(actions: list[tuple[str, str, list[int
 def test_a_session_gets_its_last_place(first: list[int], second: list[int]) -> None:
     places = RemoteSlots(3)
     for session in ("me/a", "me/b"):
-        places.give_back(places.lend(session, packed(first)), packed(first))
-    place = places.lend("me/a", packed(second))
+        places.release(places.acquire(session, packed(first)), packed(first))
+    place = places.acquire("me/a", packed(second))
     assert (place.number, place.token_ids) == (0, packed(first))
 
 
 def test_forgotten_documents_leave_no_tokens() -> None:
     places = RemoteSlots(3)
     for session in ("me/a", "you/a", "me/b"):
-        places.give_back(places.lend(session, packed([1])), packed([1] * 5))
-    lent = places.lend("you/a", packed([1]))
+        places.release(places.acquire(session, packed([1])), packed([1] * 5))
+    used = places.acquire("you/a", packed([1]))
     assert [place.number for place in places.forget("they/a")] == [0]
-    assert places.give_back(lent, packed([1] * 9))
+    assert places.release(used, packed([1] * 9))
     assert places.resident_tokens == 5  # those of `b`
 
 
 def test_a_slot_is_foreign_until_the_users_own_prompt_is_computed() -> None:
     places = RemoteSlots(1)
-    ann = places.lend("me/ann/a", packed([1]))
+    ann = places.acquire("me/ann/a", packed([1]))
     assert ann.is_foreign  # what it has is unknown
-    places.give_back(ann, packed())
-    assert places.lend("me/ann/a", packed([1])).is_foreign  # cancelled before the server had it
-    places.give_back(ann, packed([1]))
-    assert not places.lend("me/ann/a", packed([1])).is_foreign
-    places.give_back(ann, packed([1]))
-    assert places.lend("me/bob/a", packed([1])).is_foreign
+    places.release(ann, packed())
+    assert places.acquire("me/ann/a", packed([1])).is_foreign  # cancelled before the server had it
+    places.release(ann, packed([1]))
+    assert not places.acquire("me/ann/a", packed([1])).is_foreign
+    places.release(ann, packed([1]))
+    assert places.acquire("me/bob/a", packed([1])).is_foreign
 
 
 def test_a_prompt_without_a_slot_makes_every_slot_foreign() -> None:
     places = RemoteSlots(1)
-    bob = places.lend("me/bob/a", packed([1]))
-    waiting = places.lend("me/ann/a", packed([1]))
+    bob = places.acquire("me/bob/a", packed([1]))
+    waiting = places.acquire("me/ann/a", packed([1]))
     assert waiting.is_foreign
-    places.give_back(bob, packed([1]))
+    places.release(bob, packed([1]))
     assert bob.is_foreign  # the other prompt may run in this slot now
-    places.give_back(waiting, packed([1]))
-    assert places.lend("me/bob/a", packed([1])).is_foreign
+    places.release(waiting, packed([1]))
+    assert places.acquire("me/bob/a", packed([1])).is_foreign
 
 
 def test_few_missing_tokens_are_no_loss() -> None:
