@@ -45,7 +45,7 @@ async def time_to_suggestion(
             for step in session.steps():
                 if pause_ms:
                     await asyncio.sleep(pause_ms / 1000)
-                answers.append(await target.play(step, tell_move=moves))
+                answers.append(await target.play(step, announce_move=moves))
         finally:
             gc.enable()
     return answers[session.warm_up :]

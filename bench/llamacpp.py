@@ -52,7 +52,7 @@ class Peer:
     program: Path
     threads: int
     kinds: tuple[str, ...]
-    tell_moves: bool
+    announce_moves: bool
 
     @contextmanager
     def sides(self, model: str, folder: Path, session: Session) -> Iterator[list[LlamaSide]]:
@@ -68,7 +68,7 @@ class Peer:
                 for spm in (False, True):
                     server = stack.enter_context(run_llama_server([str(self.program)], file, self.threads, spm=spm))
                     name = f"llama.cpp {kind}{', spm' if spm else ''}"
-                    sides.append(LlamaSide(name, session, server, tell_moves=self.tell_moves))
+                    sides.append(LlamaSide(name, session, server, announce_moves=self.announce_moves))
             yield sides
 
 

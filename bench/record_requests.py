@@ -49,7 +49,7 @@ async def record(
 
     with patch.object(engine, "complete", complete):
         for step in play(session):
-            await target.play(step, tell_move=True)
+            await target.play(step, announce_move=True)
             if most is not None and suggestions >= most:
                 break
     return requests

@@ -44,7 +44,7 @@ class MidfillSide:
         self._target = target
 
     async def play(self, step: Step) -> Timed:
-        answer = await self._target.play(step, tell_move=True)
+        answer = await self._target.play(step, announce_move=True)
         if answer.usage is None:
             return Timed(answer.milliseconds, 0, 0, 0)
         usage = answer.usage
@@ -54,14 +54,14 @@ class MidfillSide:
 class LlamaSide:
     """llama-server, with a mirror of the document and the windows that midfill's own PSM strategy cuts."""
 
-    def __init__(self, name: str, session: Session, server: LlamaServer, *, tell_moves: bool) -> None:
-        self.name, self.server, self._tell_moves = name, server, tell_moves
+    def __init__(self, name: str, session: Session, server: LlamaServer, *, announce_moves: bool) -> None:
+        self.name, self.server, self._announce_moves = name, server, announce_moves
         self._document = Document.from_text("file:///bench", session.language, 1, session.text)
         self._max_new_tokens = session.max_new_tokens
         self._planner = PromptPlanner(self._document, WindowBudget(), "psm")
 
     async def play(self, step: Step) -> Timed:
-        if self._tell_moves and step.moved_to is not None:
+        if self._announce_moves and step.moved_to is not None:
             self.server.infill(self.prompt(step.moved_to), max_tokens=0)
         for edit in step.edits:
             self._planner.edited(self._document.apply(edit))

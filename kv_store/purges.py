@@ -1,4 +1,4 @@
-"""The journal of purges in the cache's folder: what each core must forget of what another was told to forget.
+"""The journal of purges in the cache's folder: what each core must forget of what another was asked to forget.
 
 An entry is an empty file, named by its time and a digest of the document's name. A running core reads the entries that
 are new; what no process has open is purged by whoever writes the entry; and a core that opens a folder, which another
@@ -62,7 +62,7 @@ class PurgeJournal:
             self._known.difference_update(self._known.difference(names[-MOST_ENTRIES:]))
 
     def news(self) -> frozenset[str]:
-        """The digests of the documents that other cores were told to forget since the last call."""
+        """The digests of the documents that other cores were asked to forget since the last call."""
         entries = set(_entries(self._root))
         new = entries - self._known
         self._known |= new

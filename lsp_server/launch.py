@@ -92,7 +92,7 @@ def _refuse(server: MidfillServer, text: str, message: dict[str, object] | None,
     if 'Document/didChange"' in text.replace("\\", ""):
         named = [uri for uri in server.session.documents.uris if f'"{uri}"' in text]
         for uri in named or server.session.documents.uris:
-            server.lose_step(uri, str(refusal))
+            server.request_resync(uri, str(refusal))
 
 
 _PARENT_SECONDS = 5.0

@@ -163,11 +163,11 @@ class Notices:
             "progress": status.core.progress if status.core else None,
             "reason": reason_json(of_core(status)),
         }
-        self._tell(STATUS, params)
+        self._notify_midfill(STATUS, params)
         kind = {"failed": "Error", "stopped": "Inactive"}.get(status.state, "Normal")
         busy = status.state in ("starting", "loading")
         self._core_status = {"busy": busy, "message": message, "kind": kind}
-        self._tell_status(self._core_status)
+        self._notify_status(self._core_status)
 
     def prefill(self, uri: str, tokens: tuple[int, int] | None) -> None:
         """Report how many tokens of a document's prompt are resident, of how many; None at the end."""
@@ -180,15 +180,15 @@ class Notices:
 
     def reason(self, uri: str, reason: Reason | None) -> None:
         """Report why a document gets no suggestions; None if it gets them."""
-        self._tell(REASON, {"textDocument": {"uri": uri}, "reason": reason_json(reason)})
+        self._notify_midfill(REASON, {"textDocument": {"uri": uri}, "reason": reason_json(reason)})
         if reason is not None and reason.kind in ("off", "manual", "snoozed", "excluded"):
-            self._tell_status({"busy": False, "message": reason.explanation, "kind": "Inactive"})
+            self._notify_status({"busy": False, "message": reason.explanation, "kind": "Inactive"})
         else:
-            self._tell_status(self._core_status)
+            self._notify_status(self._core_status)
 
     def refresh(self, uri: str, *, invoked: bool = False) -> None:
         """Have the client request a suggestion at the cursor, explicitly if `invoked`."""
-        self._tell(REFRESH, {"textDocument": {"uri": uri}, "invoked": invoked})
+        self._notify_midfill(REFRESH, {"textDocument": {"uri": uri}, "invoked": invoked})
 
     def cost(self, cost: PromptCost, cursor: ClientPosition) -> None:
         """Report the cost of a prompt; `cursor` is the prompt's."""
@@ -202,20 +202,20 @@ class Notices:
             "cacheOutcome": cost.cache_outcome,
             "usage": {name: getattr(cost.usage, name) for name in _USAGE},
         }
-        self._tell(USAGE, params)
+        self._notify_midfill(USAGE, params)
 
-    def lost_step(self, uri: str, reason: str) -> None:
+    def out_of_step(self, uri: str, reason: str) -> None:
         """Report that a document's mirror no longer equals the client's text."""
         if self._knows_midfill:
-            self._tell(RESYNC, {"textDocument": {"uri": uri}, "reason": reason})
+            self._notify_midfill(RESYNC, {"textDocument": {"uri": uri}, "reason": reason})
         else:
             self.error(f"{reason}. No suggestions in this file until it is closed and reopened.")
 
-    def _tell_status(self, status: dict[str, object]) -> None:
+    def _notify_status(self, status: dict[str, object]) -> None:
         if self._wants_status:
             self._notify(DID_CHANGE_STATUS, status)
 
-    def _tell(self, method: str, params: object) -> None:
+    def _notify_midfill(self, method: str, params: object) -> None:
         if self._knows_midfill:
             self._notify(method, params)
 
@@ -341,12 +341,12 @@ class MidfillServer(LanguageServer):
             self._connected_by = now
             self._connecting = asyncio.create_task(self._connect_next_edits(now))
 
-    def lose_step(self, uri: str, reason: str) -> None:
+    def request_resync(self, uri: str, reason: str) -> None:
         """Request the whole text from the client, once, after a change of the document was lost."""
         try:
             self.session.documents.refuse_change(uri, reason)
         except BadInput as error:
-            self.notices.lost_step(uri, str(error))
+            self.notices.out_of_step(uri, str(error))
 
     def report_server_error(self, error: Exception, source: ServerErrors) -> None:
         """Only log the error: popups are for messages that the user can act on."""
@@ -363,7 +363,7 @@ class MidfillServer(LanguageServer):
         unsent, self._unsent = self._unsent, []
         for send in unsent:
             send()
-        self.session.explainer.tell(opened)
+        self.session.explainer.report(opened)
 
     def _apply(self, settings: Settings) -> None:
         self.session.configure(settings)

@@ -27,7 +27,7 @@ class Waiting:
     def __init__(self) -> None:
         self._console = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
         self._status: Status | None = None
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
 
     def __enter__(self) -> Waiting:
         return self
@@ -45,8 +45,8 @@ class Waiting:
                 self._status = self._console.status(text)
                 self._status.start()
             self._status.update(text)
-        elif what not in self._told:
-            self._told.add(what)
+        elif what not in self._reported:
+            self._reported.add(what)
             self.note(what)
 
     def over(self) -> None:

@@ -130,7 +130,7 @@ def _place_of(model: str, engine: str, check: Callable[[], None]) -> AbstractCon
     from lsp_server.core_client.processes import place_of
 
     file = address_file(runtime_folder(), core_name(model, engine))
-    return place_of(file, lambda told: typer.echo(f"midfill: {told}", err=True), check)
+    return place_of(file, lambda line: typer.echo(f"midfill: {line}", err=True), check)
 
 
 _Model = Annotated[str | None, typer.Option("--model", help="Only the core of this model.", show_default=False)]

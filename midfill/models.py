@@ -54,10 +54,10 @@ def download_command(
     the same command goes on from there.
     """
     from inference.checkpoints.hub import WANTED_FILES, download, look_up
-    from inference.loading.choices import download_telling
+    from inference.loading.choices import download_reporting
 
     if as_json:
-        download_telling(name, lambda line: typer.echo(json.dumps(line, ensure_ascii=False)))
+        download_reporting(name, lambda line: typer.echo(json.dumps(line, ensure_ascii=False)))
         return
     try:
         found = look_up(name, WANTED_FILES)

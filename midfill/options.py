@@ -17,11 +17,11 @@ from protocol.settings_sources import read_environment, with_options
 
 
 def takes_settings(
-    command: Callable[..., None], only: Collection[str] = SETTINGS, *, tell_refused: bool = False
+    command: Callable[..., None], only: Collection[str] = SETTINGS, *, report_refused: bool = False
 ) -> Callable[..., None]:
     """`command(settings=..., **its own)` as a typer command with an option per setting (or per name in `only`).
 
-    Options override environment variables, and these the defaults. BadSettings for a bad value; with `tell_refused`
+    Options override environment variables, and these the defaults. BadSettings for a bad value; with `report_refused`
     the errors of bad variables are not raised but passed to the command as `refused`.
     """
     shown = {name: _option(setting) for name, setting in SETTINGS.items() if name in only}
@@ -31,13 +31,13 @@ def takes_settings(
         for name, option in shown.items()
     ]
     signature = inspect.signature(command, eval_str=True)
-    handed = {"settings", "refused"} if tell_refused else {"settings"}
+    handed = {"settings", "refused"} if report_refused else {"settings"}
     own = [parameter for parameter in signature.parameters.values() if parameter.name not in handed]
 
     def wrapper(**arguments: Any) -> None:
         given = {name: arguments.pop(name) for name in shown}
         settings, refused = read_environment(Settings(), os.environ)
-        if tell_refused:
+        if report_refused:
             arguments["refused"] = refused
         elif refused:
             raise refused[0]

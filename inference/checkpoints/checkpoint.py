@@ -37,9 +37,9 @@ class FolderCheckpoint:
         return self.path
 
     def tokenizer(self, fim_format: str = AUTO) -> TextTokenizer:
-        told = noted(self.config)
-        wanted = (told.get("fim_format") or AUTO) if fim_format == AUTO else fim_format
-        return read_tokenizer(self.path / "tokenizer.json", wanted, fragments_suffice=told.get("fragments_suffice"))
+        notes = noted(self.config)
+        wanted = (notes.get("fim_format") or AUTO) if fim_format == AUTO else fim_format
+        return read_tokenizer(self.path / "tokenizer.json", wanted, fragments_suffice=notes.get("fragments_suffice"))
 
     def weights(self) -> tuple[WeightsFile, ...]:
         if method := quantization_method(self.config):
@@ -69,14 +69,18 @@ def open_folder(folder: Path, name: str) -> FolderCheckpoint:
 
 def noted(config: Mapping[str, Any]) -> Mapping[str, Any]:
     """What `midfill train` has written about the model into its config; empty if nothing."""
-    told = config.get("midfill")
-    return told if isinstance(told, Mapping) else {}
+    notes = config.get("midfill")
+    return notes if isinstance(notes, Mapping) else {}
 
 
 def quantization_method(config: Mapping[str, Any]) -> str:
     """The method by which the weights of a folder are quantized, such as "fp8" or "awq"; empty if they are not."""
-    told = config.get("quantization_config")
-    return str(told.get("quant_method") or "an unknown method") if isinstance(told, Mapping) and told else ""
+    quantization = config.get("quantization_config")
+    return (
+        str(quantization.get("quant_method") or "an unknown method")
+        if isinstance(quantization, Mapping) and quantization
+        else ""
+    )
 
 
 def unread(method: str) -> str:

@@ -128,14 +128,14 @@ def _of_folder(model: LocalModel, checkpoint: Checkpoint) -> LocalModel:
     method = quantization_method(checkpoint.config)
     path = checkpoint.folder / "tokenizer.json"
     tokens = added_tokens(read_definition(path), str(path))
-    told = noted(checkpoint.config).get("fim_format") or AUTO
+    fim_format = noted(checkpoint.config).get("fim_format") or AUTO
     return replace(
         model,
         family=checkpoint.architecture.model_type,
         parameters=sum(tensor.values for tensor in tensors),
         size=sum(file.size for file in files),
         quantization=method or _most(tensors),
-        fim=_fim(tokens, f"{model.name} {checkpoint.folder}", told),
+        fim=_fim(tokens, f"{model.name} {checkpoint.folder}", fim_format),
         problem=unread(method) if method else "",
     )
 

@@ -13,7 +13,7 @@ from inference.engine.interface import AnyEngine
 from inference.engine.request import Request
 from inference.engine.slots import Resident
 from inference.loading.speed_record import SpeedRecord, advice
-from inference.text.prompts import Stretch
+from inference.text.prompts import PromptSpan
 from kv_store import purges
 from kv_store.interface import StoreStats
 from protocol import garbage
@@ -49,7 +49,7 @@ class EngineHolder:
         drops all from disk that no core has open.
 
         `import_early` imports what `load` needs; the model thread calls it before the first request.
-        `speeds` has the model's speed, which is kept when the model is unloaded, and told if it is low.
+        `speeds` has the model's speed, which is kept when the model is unloaded, and reported if it is low.
         """
         self._speeds = speeds
         self._load = load
@@ -94,7 +94,7 @@ class EngineHolder:
         ended = self._engine.step()
         detail = self._advice() or self._engine.notice
         if self.status.state == "ready" and self.status.detail != detail:
-            self._tell(replace(self.status, detail=detail))
+            self._set_status(replace(self.status, detail=detail))
         return ended
 
     def wake(self) -> None:
@@ -122,7 +122,7 @@ class EngineHolder:
                 self._engine.forget(session)
 
     def forget_purged(self, digests: Collection[str]) -> None:
-        """As `forget`, for documents that another core was told to forget, by the digests of their names."""
+        """As `forget`, for documents that another core was asked to forget, by the digests of their names."""
         if self._engine is not None:
             for document in self._engine.documents():
                 if purges.digest(document) in digests:
@@ -149,8 +149,8 @@ class EngineHolder:
     def residents(self) -> tuple[Resident, ...]:
         return () if self._engine is None else self._engine.residents()
 
-    def stretches(self, request: CompletionRequest, usage: Usage) -> tuple[Stretch, ...]:
-        return () if self._engine is None else self._engine.stretches(request, usage)
+    def prompt_spans(self, request: CompletionRequest, usage: Usage) -> tuple[PromptSpan, ...]:
+        return () if self._engine is None else self._engine.prompt_spans(request, usage)
 
     def prepare(self) -> bool:
         """Run one step of the engine's idle work; False if none is left."""
@@ -164,7 +164,7 @@ class EngineHolder:
         engine, self._engine = self._engine, None
         if engine is not None:
             engine.abandon()
-        self._tell(CoreStatus("failed", self.status.model, detail=str(error)))
+        self._set_status(CoreStatus("failed", self.status.model, detail=str(error)))
 
     def unload(self, save_s: float | None = None) -> None:
         """Save for at most `save_s` seconds (None: everything), then free the model and all resident KV."""
@@ -182,7 +182,7 @@ class EngineHolder:
             give_memory_back()
             garbage.return_free_memory()
             log.info("unloaded %s", self.status.model)
-            self._tell(CoreStatus("unloaded", self.status.model))
+            self._set_status(CoreStatus("unloaded", self.status.model))
 
     def _attempt(self) -> AnyEngine:
         started = time.perf_counter()
@@ -204,7 +204,7 @@ class EngineHolder:
             engine.forget(self._to_forget.pop())
         info = engine.info
         log.info("loaded %s on %s in %.1f s", info.model, info.device, time.perf_counter() - started)
-        self._tell(
+        self._set_status(
             CoreStatus(
                 "ready",
                 self.status.model,
@@ -220,12 +220,12 @@ class EngineHolder:
         """Keep and announce the error, without its traceback, which would keep alive what was loaded before it."""
         failure.__cause__ = failure.__context__ = None
         self._failure, self._failed_at = failure.with_traceback(None), time.monotonic()
-        self._tell(CoreStatus("failed", self.status.model, detail=str(failure)))
+        self._set_status(CoreStatus("failed", self.status.model, detail=str(failure)))
         return failure
 
     def _report(self, what: str, share: float | None) -> None:
-        self._tell(replace(self.status, state="loading", detail=what, progress=share))
+        self._set_status(replace(self.status, state="loading", detail=what, progress=share))
 
-    def _tell(self, status: CoreStatus) -> None:
+    def _set_status(self, status: CoreStatus) -> None:
         self.status = status
         self._on_status(status)

@@ -23,7 +23,7 @@ from starlette.staticfiles import StaticFiles
 from inference.core.http.responses import EVENTS, error_response, event
 from inference.core.scheduler import Scheduler, Snapshot
 from inference.engine.request import Request
-from inference.text.prompts import Stretch
+from inference.text.prompts import PromptSpan
 from protocol.errors import MidfillError
 from protocol.messages import CoreStatus, Prompt, cache_outcome, estimate_tokens
 
@@ -99,7 +99,7 @@ _REMEMBERED_SESSIONS = 256
 
 
 class Feed:
-    """Implements `Watch` for any number of listeners. `see` and `tell` may be called from any thread."""
+    """Implements `Watch` for any number of listeners. `see` and `report` may be called from any thread."""
 
     def __init__(self) -> None:
         self.built = 0
@@ -125,7 +125,7 @@ class Feed:
                 "tiers": [] if stats is None else list(stats.tiers),
                 "evicted_tokens": 0 if stats is None else stats.evicted_tokens,
                 "residents": list(snapshot.residents),
-                "answered": None if answered is None else self._answered(answered, snapshot.stretches),
+                "answered": None if answered is None else self._answered(answered, snapshot.prompt_spans),
             }
         )
 
@@ -134,7 +134,7 @@ class Feed:
         with self._lock:
             self.prompts.clear()
 
-    def tell(self, status: CoreStatus) -> None:
+    def report(self, status: CoreStatus) -> None:
         """Send the core's status, if there is a listener."""
         if self.wanted:
             self._send({"event": "status", **structs.asdict(status)})
@@ -183,25 +183,25 @@ class Feed:
         for send in listeners:
             send(one)
 
-    def _answered(self, request: Request, stretches: tuple[Stretch, ...]) -> dict[str, Any]:
+    def _answered(self, request: Request, prompt_spans: tuple[PromptSpan, ...]) -> dict[str, Any]:
         session, answer = request.spec.session, request.outcome
-        told: dict[str, Any] = {
+        event: dict[str, Any] = {
             "at": time.time(),
             "client": request.client,
             "session": session,
             "is_prefetch": request.is_prefetch,
         }
         if isinstance(answer, MidfillError):
-            return told | {"outcome": answer.code, "message": str(answer)}
+            return event | {"outcome": answer.code, "message": str(answer)}
         completion = request.completion()
         usage = completion.usage
         inserted = estimate_tokens(len(self._inserted(session, request.spec.prompt)))
-        return told | {
+        return event | {
             "outcome": "completed",
             "cache_outcome": cache_outcome(usage, inserted),
             "usage": structs.asdict(usage),
             "text": completion.text,
-            "prompt": list(stretches),
+            "prompt": list(prompt_spans),
         }
 
     def _inserted(self, session: str, prompt: Prompt) -> str:

@@ -273,7 +273,7 @@ def _run(
 
     def announce(status: CoreStatus) -> None:
         clients.announce(status)
-        feed.tell(status)
+        feed.report(status)
 
     import_early = import_what_loading_needs if is_local else lambda: None
     holder = EngineHolder(name, load, announce, forget_saved, speeds, clear_saved, import_early)
@@ -315,7 +315,7 @@ def _forget_saved(journal: PurgeJournal, cache: Path, session: str) -> None:
     try:
         journal.add(document_of(session))
     except OSError as error:
-        log.warning("the user's other cores cannot be told to forget a document: %s", error)
+        log.warning("the user's other cores cannot be asked to forget a document: %s", error)
     purge_saved(cache, session)
 
 

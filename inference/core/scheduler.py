@@ -22,7 +22,7 @@ from inference.core.engine_holder import EngineHolder
 from inference.core.queue import Inbox, UserLimits
 from inference.engine.request import Request, turn_of
 from inference.engine.slots import Resident
-from inference.text.prompts import Stretch
+from inference.text.prompts import PromptSpan
 from kv_store.interface import StoreStats
 from protocol import garbage
 from protocol.errors import Busy, Cancelled, DeviceLost, MidfillError
@@ -70,7 +70,7 @@ class Snapshot:
     stats: StoreStats | None
     residents: tuple[Resident, ...]
     answered: Request | None = None  # that has its outcome
-    stretches: tuple[Stretch, ...] = ()  # of its prompt, if it was completed
+    prompt_spans: tuple[PromptSpan, ...] = ()  # of its prompt, if it was completed
 
 
 class Watch(Protocol):
@@ -140,7 +140,7 @@ class Scheduler:
         self._save_until = math.inf  # by time.monotonic(), when closing
         self._saving = SavingSchedule(self._save)
         self._chores_due = -math.inf  # by time.monotonic(), beside requests
-        self._to_tell: dict[bool, list[Freed]] = {True: [], False: []}  # those who wait for `free`, by `disk`
+        self._to_notify: dict[bool, list[Freed]] = {True: [], False: []}  # those who wait for `free`, by `disk`
         self._purged: deque[Collection[str]] = deque()  # digests that wait for the model thread
         self._process_bytes = (-math.inf, 0)  # when they were measured, and how many
         self.lost: DeviceLost | None = None
@@ -189,7 +189,7 @@ class Scheduler:
         self._inbox.add(partial(self._holder.forget, session), ("forget", session), turn_of(client, user))
 
     def forget_purged(self, digests: Collection[str]) -> None:
-        """Drop the text of documents that another core was told to forget, by the digests of their names."""
+        """Drop the text of documents that another core was asked to forget, by the digests of their names."""
         self._purged.append(digests)
         self._inbox.add(self._forget_purged, "purged")  # one chore for all: none is refused, however long they wait
 
@@ -206,7 +206,7 @@ class Scheduler:
 
         `on_done` gets the error, if any, on the model thread. Those who wait for the same are served together.
         """
-        self._to_tell[disk].append(on_done)
+        self._to_notify[disk].append(on_done)
         self._inbox.add_when_idle(partial(self._free, disk=disk), ("free", disk))
 
     def memory(self) -> CoreMemory:
@@ -349,7 +349,7 @@ class Scheduler:
             self._residency = stats
 
     def _free(self, *, disk: bool) -> None:
-        told, self._to_tell[disk] = self._to_tell[disk], []
+        waiting, self._to_notify[disk] = self._to_notify[disk], []
         error: MidfillError | None = None
         try:
             self._holder.free(disk=disk)
@@ -359,7 +359,7 @@ class Scheduler:
             error = MidfillError(f"resident KV could not be freed: {failure!r}")
         self._note_residency()
         self._process_bytes = (-math.inf, 0)
-        for on_done in told:
+        for on_done in waiting:
             self._keep_going(partial(on_done, error))
 
     def _forget_purged(self) -> None:
@@ -393,11 +393,11 @@ class Scheduler:
         """Show the watcher the present, with a request that was answered."""
         if self._watch is None or not self._watch.wanted:
             return
-        stretches: tuple[Stretch, ...] = ()
+        prompt_spans: tuple[PromptSpan, ...] = ()
         if request is not None and isinstance(request.outcome, Completion):
-            stretches = self._holder.stretches(request.spec, request.outcome.usage)
+            prompt_spans = self._holder.prompt_spans(request.spec, request.outcome.usage)
         at_work, residents = len(self._inbox.running), self._holder.residents()
-        self._watch.see(Snapshot(self._inbox.waiting, at_work, self.residency, residents, request, stretches))
+        self._watch.see(Snapshot(self._inbox.waiting, at_work, self.residency, residents, request, prompt_spans))
 
     def _deliver(self, request: Request, outcome: Completion | MidfillError) -> None:
         """Count the outcome, then report it. Logs an error in either, which stops neither the other nor the thread."""

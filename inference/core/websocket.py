@@ -106,7 +106,7 @@ class Outbox:
 
 
 LONG_PREFILL_S = 1.0
-"""Seconds after which a client is told how far the prefill of a session's prompt is."""
+"""Seconds after which a client is notified how far the prefill of a session's prompt is."""
 
 TELL_EVERY_S = 0.2
 
@@ -172,7 +172,7 @@ class WebSocketApi:
 class _Prefill:
     """The prefill of a session's prompt, over all requests that took part; seconds by time.monotonic()."""
 
-    due: float  # when to tell the client next
+    due: float  # when to notify the client next
     went_on: float  # after its last forward
 
 

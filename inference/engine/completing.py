@@ -28,7 +28,7 @@ class Stopped(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Tools:
+class SharedState:
     """The objects that all requests share."""
 
     tokenizer: TextTokenizer
@@ -49,31 +49,31 @@ class Tools:
         return tokenize_prompt(spec.prompt, self.tokenizer, self.context_tokens, spec.max_tokens, self.healer)
 
 
-def complete(request: Request, tools: Tools, chunk_tokens: Callable[[], int]) -> Steps[Completion]:
+def complete(request: Request, shared: SharedState, chunk_tokens: Callable[[], int]) -> Steps[Completion]:
     """The steps from a request to its completion; BadInput for an invalid request.
 
     `chunk_tokens` returns, before each forward, how many tokens of a long prompt the forward may take. `max_tokens` is
     limited to half the context. The engine throws Stopped to end the steps early.
     """
     validate(request.spec)
-    most = min(request.spec.max_tokens, tools.context_tokens // 2)
+    most = min(request.spec.max_tokens, shared.context_tokens // 2)
     request.spec = structs.replace(request.spec, max_tokens=most)
-    settled, spec = tools.prompt_of(request), request.spec
-    start = tools.typed_choices.start(spec, settled)
+    settled, spec = shared.prompt_of(request), request.spec
+    start = shared.typed_choices.start(spec, settled)
     request.cost.prompt_tokens = len(start.prompt.token_ids)
     with ExitStack() as stack:
         try:
             slot = stack.enter_context(
-                tools.slots.acquire(spec.session, start.prompt.token_ids if spec.reuse else packed())
+                shared.slots.acquire(spec.session, start.prompt.token_ids if spec.reuse else packed())
             )
         except MemoryError:  # requeue: capacity is now the number of existing workspaces
             return request.cost.completion("", "cancelled")
-        writer = Writer(request, start.prompt, slot, tools.tokenizer, chunk_tokens, tools.healer)
-        search = Search(writer, tools.context_tokens)
-        histories = tools.histories if spec.reuse else None  # a cold request must always cost the same
+        writer = Writer(request, start.prompt, slot, shared.tokenizer, chunk_tokens, shared.healer)
+        search = Search(writer, shared.context_tokens)
+        histories = shared.histories if spec.reuse else None  # a cold request must always cost the same
         history = DraftHistory() if histories is None else histories.of(spec.session)
         before = spec.prompt.prefix + spec.prompt.increment
-        drafts = tools.histories is not None and writer.can_draft and not search.others
+        drafts = shared.histories is not None and writer.can_draft and not search.others
         drafter = writer.drafter(history, history.suggested.rest_after(before)) if drafts else None
         text = writer.text(drafter, search.top, is_first=True)
         try:

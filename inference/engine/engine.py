@@ -11,7 +11,7 @@ from itertools import chain
 
 from inference.backends.model import Model
 from inference.engine.chunk_scheduler import ChunkScheduler, Run
-from inference.engine.completing import Stopped, Tools, complete
+from inference.engine.completing import SharedState, Stopped, complete
 from inference.engine.drafts import DraftHistories
 from inference.engine.interface import AnyEngine, DeviceHooks, EngineInfo
 from inference.engine.request import Request
@@ -19,7 +19,7 @@ from inference.engine.short_prompts import PrefillSpeed
 from inference.engine.slots import Resident, Slots
 from inference.engine.typed_choices import TypedChoices
 from inference.text.healing import Healer
-from inference.text.prompts import Stretch, stretches_of
+from inference.text.prompts import PromptSpan, prompt_spans_of
 from inference.text.tokenization import TextTokenizer
 from kv_store.interface import StoreStats, document_of
 from kv_store.store import PagedStore
@@ -75,7 +75,7 @@ class Engine(AnyEngine):
         )
         self._histories = DraftHistories()
         speed = PrefillSpeed(assumed_fast=not info.device.startswith("cpu"))
-        self._tools = Tools(
+        self._shared = SharedState(
             tokenizer,
             healer,
             TypedChoices(tokenizer.bytes_of),
@@ -106,7 +106,7 @@ class Engine(AnyEngine):
         assert at_work < self.capacity, f"{at_work} requests are at work, which is the engine's capacity"
         self._chunks.note_user(request.turn, self._clock())
         request.start()
-        run = Run(request, complete(request, self._tools, partial(self._chunk_tokens, request)))
+        run = Run(request, complete(request, self._shared, partial(self._chunk_tokens, request)))
         if not request.has_ended:
             self._chunks.runs.append(run)
         self._check_device(request)
@@ -137,10 +137,10 @@ class Engine(AnyEngine):
         """Drop the KV and the remembered suggestions of the session's document, for every client."""
         self._slots.forget(session)
         self._histories.forget(session)
-        self._tools.typed_choices.forget(session)
+        self._shared.typed_choices.forget(session)
 
     def documents(self) -> set[str]:
-        remembered = map(document_of, chain(self._histories.sessions(), self._tools.typed_choices.sessions()))
+        remembered = map(document_of, chain(self._histories.sessions(), self._shared.typed_choices.sessions()))
         return self._slots.documents().union(remembered)
 
     def release(self, session: str) -> None:
@@ -161,7 +161,7 @@ class Engine(AnyEngine):
         assert not self._chunks.runs, f"{len(self._chunks.runs)} requests are at work"
         if not disk:
             self.save()
-        self._tools.typed_choices.clear()
+        self._shared.typed_choices.clear()
         self._slots.clear(keep_workspaces=not self.info.device.startswith("cpu"))
         self._store.clear(disk=disk)
 
@@ -172,8 +172,8 @@ class Engine(AnyEngine):
     def residents(self) -> tuple[Resident, ...]:
         return self._slots.residents()
 
-    def stretches(self, request: CompletionRequest, usage: Usage) -> tuple[Stretch, ...]:
-        return stretches_of(request, usage, self.tokenizer, self._tools.context_tokens, self._tools.healer)
+    def prompt_spans(self, request: CompletionRequest, usage: Usage) -> tuple[PromptSpan, ...]:
+        return prompt_spans_of(request, usage, self.tokenizer, self._shared.context_tokens, self._shared.healer)
 
     def check_integrity(self) -> None:
         """Raise AssertionError if the store's accounts are inconsistent."""

@@ -11,7 +11,7 @@ from typing import Protocol
 
 from inference.engine.request import Request
 from inference.engine.slots import Resident
-from inference.text.prompts import Stretch
+from inference.text.prompts import PromptSpan
 from inference.text.tokenization import TextTokenizer
 from kv_store.interface import StoreStats
 from protocol.messages import Completion, CompletionRequest, Usage
@@ -118,7 +118,7 @@ class AnyEngine(Protocol):
         """What is resident of each session, the latest first; only the latest of very many."""
         ...
 
-    def stretches(self, request: CompletionRequest, usage: Usage) -> tuple[Stretch, ...]:
+    def prompt_spans(self, request: CompletionRequest, usage: Usage) -> tuple[PromptSpan, ...]:
         """The prompt of a completed request: what was resident of it, and what was computed.
 
         `usage` does not tell recomputed typed bytes (token healing) from others, so that the border may be off by the

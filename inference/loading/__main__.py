@@ -18,16 +18,16 @@ def main() -> None:
             from inference.loading.choices import choices
             from inference.loading.options import find_gpus
 
-            _tell([choice.as_json() for choice in choices(with_json_text(Settings(), settings), find_gpus())])
+            _report([choice.as_json() for choice in choices(with_json_text(Settings(), settings), find_gpus())])
         case ["download", name]:
-            from inference.loading.choices import download_telling
+            from inference.loading.choices import download_reporting
 
-            download_telling(name, _tell)
+            download_reporting(name, _report)
         case other:
             raise BadInput(f"expected `list SETTINGS` or `download NAME`, not {other}")
 
 
-def _tell(line: object) -> None:
+def _report(line: object) -> None:
     print(json.dumps(line), flush=True)  # noqa: T201  # for the language server
 
 

@@ -144,16 +144,16 @@ def measured(settings: Settings) -> Speed | None:
     return SpeedRecord(cache_folder(), replace(engine_options(settings), model=resolve_model(settings.model))).speed
 
 
-def download_telling(name: str, tell: Callable[[dict[str, object]], None]) -> None:
-    """Download a model; tells progress, and then its path, or the quantizations to choose from if there are several."""
+def download_reporting(name: str, report: Callable[[dict[str, object]], None]) -> None:
+    """Download a model; reports progress, and then its path, or the quantizations to choose from."""
     from inference.checkpoints.hub import WANTED_FILES, SeveralQuantizations, download
 
     try:
-        path = download(name, lambda done, total: tell({"done": done, "total": total}), WANTED_FILES)
+        path = download(name, lambda done, total: report({"done": done, "total": total}), WANTED_FILES)
     except SeveralQuantizations as several:
-        tell({"choices": [{"name": choice, "sizeBytes": size} for choice, size in several.sizes.items()]})
+        report({"choices": [{"name": choice, "sizeBytes": size} for choice, size in several.sizes.items()]})
     else:
-        tell({"path": str(path)})
+        report({"path": str(path)})
 
 
 def _choice(model: LocalModel, settings: Settings, device: Device, llama_server: str) -> ModelChoice:

@@ -78,9 +78,9 @@ def open_tokenizer(model: str, fim_format: str = AUTO) -> TextTokenizer:
         return open_checkpoint(path, model).tokenizer(fim_format)  # refuses the folder, with the reason
     if folder is None:
         return gguf_tokenizer(read_gguf_header(file, tensors=False), fim_format)
-    told = _told(folder / "config.json")
-    wanted = told.get("fim_format", AUTO) if fim_format == AUTO else fim_format
-    return read_tokenizer(folder / "tokenizer.json", wanted, fragments_suffice=told.get("fragments_suffice"))
+    notes = _notes_of(folder / "config.json")
+    wanted = notes.get("fim_format", AUTO) if fim_format == AUTO else fim_format
+    return read_tokenizer(folder / "tokenizer.json", wanted, fragments_suffice=notes.get("fragments_suffice"))
 
 
 def disagreement(tokenizer: TextTokenizer, theirs: list[int]) -> str:
@@ -92,14 +92,14 @@ def disagreement(tokenizer: TextTokenizer, theirs: list[int]) -> str:
     return f"for one text the engine has {len(theirs)} tokens {theirs[:8]}…, and the tokenizer {len(ours)} {ours[:8]}…"
 
 
-def _told(config: Path) -> dict[str, Any]:
+def _notes_of(config: Path) -> dict[str, Any]:
     """What `midfill train` has written about the model; empty without a readable config."""
     try:
         parsed = json.loads(config.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
-    told = parsed.get("midfill") if isinstance(parsed, dict) else None
-    return told if isinstance(told, dict) else {}
+    notes = parsed.get("midfill") if isinstance(parsed, dict) else None
+    return notes if isinstance(notes, dict) else {}
 
 
 AGREE = "those of the engine"

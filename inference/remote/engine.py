@@ -25,7 +25,7 @@ from inference.remote.completing import RemoteCompleter, RemoteRun
 from inference.remote.server import GenerationQuery, ModelServer, ServerFacts
 from inference.remote.slots import RemoteSlot, RemoteSlots
 from inference.text.healing import Healer
-from inference.text.prompts import Stretch, TokenizedPrompt, stretches_of, tokenize_prompt
+from inference.text.prompts import PromptSpan, TokenizedPrompt, prompt_spans_of, tokenize_prompt
 from inference.text.token_ids import TokenIds, common_prefix_length, packed
 from inference.text.tokenization import TextTokenizer
 from kv_store.interface import StoreStats, TierStats, document_of
@@ -221,8 +221,8 @@ class RemoteEngine(AnyEngine):
     def residents(self) -> tuple[Resident, ...]:
         return self._places.residents
 
-    def stretches(self, request: CompletionRequest, usage: Usage) -> tuple[Stretch, ...]:
-        return stretches_of(request, usage, self.tokenizer, self.info.context_tokens, self._healer)
+    def prompt_spans(self, request: CompletionRequest, usage: Usage) -> tuple[PromptSpan, ...]:
+        return prompt_spans_of(request, usage, self.tokenizer, self.info.context_tokens, self._healer)
 
     def abandon(self) -> None:
         self.close()

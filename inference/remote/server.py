@@ -212,7 +212,7 @@ class HttpConnection:
         """The data of the server-sent events that answer a POST; leaving the context closes the request."""
         headers = {**_JSON, **self._close_after, **(headers or {})}
         request = self._client.build_request("POST", path, content=msgspec.json.encode(body), headers=headers)
-        with _told(self.address):
+        with _named_errors(self.address):
             response = await self._send(request)
             try:
                 if response.is_error:
@@ -234,7 +234,7 @@ class HttpConnection:
 
     async def _answer(self, method: str, path: str, **options: Any) -> httpx2.Response:
         """The whole response, with any status."""
-        with _told(self.address):
+        with _named_errors(self.address):
             response = await self._send(self._client.build_request(method, path, **options))
             await response.aread()
         return response
@@ -255,16 +255,16 @@ class HttpConnection:
 
     def _refused(self, response: httpx2.Response) -> Exception:
         """The error for a status of 400 or more."""
-        status, told = response.status_code, error_message(response.content)
+        status, message = response.status_code, error_message(response.content)
         if status in (401, 403):
             return EngineUnavailable(
-                f"{self.address} refuses the core's key ({status}: {told}): set engineKey (MIDFILL_ENGINE_KEY)"
+                f"{self.address} refuses the core's key ({status}: {message}): set engineKey (MIDFILL_ENGINE_KEY)"
             )
         if status == 429:
-            return Busy(f"{self.address} takes no more requests now: {told}")
+            return Busy(f"{self.address} takes no more requests now: {message}")
         if status in (400, 413, 422):
-            return BadInput(f"{self.address} refuses the request ({status}): {told}")
-        return NotServed(status, f"{self.address} answered with status {status}: {told}")
+            return BadInput(f"{self.address} refuses the request ({status}): {message}")
+        return NotServed(status, f"{self.address} answered with status {status}: {message}")
 
 
 class NotServed(EngineUnavailable):
@@ -297,7 +297,7 @@ async def _data_of(response: httpx2.Response) -> AsyncGenerator[bytes]:
 
 
 @contextmanager
-def _told(address: EngineAddress) -> Iterator[None]:
+def _named_errors(address: EngineAddress) -> Iterator[None]:
     """Turns the HTTP client's errors into EngineUnavailable, which names the server."""
     try:
         yield

@@ -1,4 +1,4 @@
-"""EFIM prompts as token ids: lays a prompt out, fits it into the context, and shows which stretches of it were
+"""EFIM prompts as token ids: lays a prompt out, fits it into the context, and shows which spans of it were
 resident.
 """
 
@@ -234,7 +234,7 @@ Part = Literal["snippets", "prefix", "suffix", "increment"]
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
+class PromptSpan:
     """Consecutive tokens of a prompt as text, without markers; `tokens` is 0 for a partial word left to healing."""
 
     part: Part
@@ -243,10 +243,10 @@ class Stretch:
     tokens: int
 
 
-def stretches_of(
+def prompt_spans_of(
     request: CompletionRequest, usage: Usage, tokenizer: TextTokenizer, context_tokens: int, healer: Healer | None
-) -> tuple[Stretch, ...]:
-    """The stretches of a completed request's prompt.
+) -> tuple[PromptSpan, ...]:
+    """The spans of a completed request's prompt.
 
     `usage` counts recomputed typed bytes (token healing) with the others; their tokens are estimated.
     """
@@ -255,17 +255,17 @@ def stretches_of(
     typed_tokens = len(tokenizer.encode_once(prompt.typed.decode(errors="replace"))) if prompt.typed else 0
     known = max(0, usage.prompt_tokens - len(prompt.token_ids))  # of these, from earlier keys: behind all that is shown
     computed = max(usage.recomputed_tokens - max(typed_tokens, known), 0 if known else min(1, max_tokens))
-    return stretches(prompt, len(prompt.token_ids) - computed, tokenizer)
+    return prompt_spans(prompt, len(prompt.token_ids) - computed, tokenizer)
 
 
-def stretches(prompt: TokenizedPrompt, resident: int, tokenizer: TextTokenizer) -> tuple[Stretch, ...]:
-    """The prompt's stretches in its order; its first `resident` tokens were not computed."""
+def prompt_spans(prompt: TokenizedPrompt, resident: int, tokenizer: TextTokenizer) -> tuple[PromptSpan, ...]:
+    """The prompt's spans in their order; its first `resident` tokens were not computed."""
     found = []
     for (part, is_resident), group in groupby(_placed(prompt, resident, tokenizer), key=itemgetter(0)):
         spelled = [token_bytes for _, token_bytes in group]
-        found.append(Stretch(part, is_resident, b"".join(spelled).decode(errors="replace"), len(spelled)))
+        found.append(PromptSpan(part, is_resident, b"".join(spelled).decode(errors="replace"), len(spelled)))
     if prompt.typed:
-        found.append(Stretch("increment", False, prompt.typed.decode(errors="replace"), 0))
+        found.append(PromptSpan("increment", False, prompt.typed.decode(errors="replace"), 0))
     return tuple(found)
 
 

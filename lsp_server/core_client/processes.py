@@ -409,16 +409,16 @@ def _spawn(command: Sequence[str], log_file: Path, environment: Mapping[str, str
 
 
 @contextmanager
-def place_of(file: Path, tell: Callable[[str], None], check: Callable[[], None]) -> Iterator[None]:
+def place_of(file: Path, report: Callable[[str], None], check: Callable[[], None]) -> Iterator[None]:
     """Within the block, clients start no core for this address file; one that they had started has ended.
 
-    `tell` gets a line about that, after `check` has raised nothing: else the user would be left without a core. One
+    `report` gets a line about that, after `check` has raised nothing: else the user would be left without a core. One
     that the user has started stays. CoreBlocked if the running one does not exit.
     """
     with starting_lock(file):
         running = published_core(file)
         if running is not None and running.replaceable:
             check()
-            tell(f"taking the place of the core that an editor has started (process {running.pid})")
+            report(f"taking the place of the core that an editor has started (process {running.pid})")
             asyncio.run(end_core(file, "restart"))
         yield

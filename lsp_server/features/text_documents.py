@@ -45,7 +45,7 @@ def did_change(ls: MidfillServer, params: types.DidChangeTextDocumentParams) -> 
         ls.session.documents.change(document.uri, document.version, changes)
     except BadInput as error:
         logger.warning("the copy of a document is out of step: %s", error)
-        ls.notices.lost_step(document.uri, str(error))
+        ls.notices.out_of_step(document.uri, str(error))
 
 
 def did_close(ls: MidfillServer, params: types.DidCloseTextDocumentParams) -> None:

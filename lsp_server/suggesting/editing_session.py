@@ -131,11 +131,11 @@ class Explainer:
         reason = self.reason(opened)
         return reason is not None and reason.lasts
 
-    def tell(self, opened: OpenDocument) -> None:
+    def report(self, opened: OpenDocument) -> None:
         """Tell the document's reason if it has changed, and have the client request again once it gets suggestions."""
-        if opened not in self._documents or (before := opened.told) == (reason := self.reason(opened)):
+        if opened not in self._documents or (before := opened.reported) == (reason := self.reason(opened)):
             return
-        opened.told = reason
+        opened.reported = reason
         self._on_reason(opened.document.uri, reason)
         if before is not None and before.lasts and (reason is None or not reason.lasts):
             if self.waits_for_user(opened) is None:  # otherwise it is the outcome of a request that the user invoked
@@ -146,16 +146,16 @@ class Explainer:
 
     def closed(self, opened: OpenDocument) -> None:
         """Withdraw the reason of a document that was closed: it may be opened again."""
-        if opened.told is not None:
-            opened.told = None
+        if opened.reported is not None:
+            opened.reported = None
             self._on_reason(opened.document.uri, None)
 
-    def tell_all(self, viewed: OpenDocument | None) -> None:
-        """As `tell`, for the viewed document and all that had a reason."""
+    def report_all(self, viewed: OpenDocument | None) -> None:
+        """As `report`, for the viewed document and all that had a reason."""
         for uri in self._documents.uris:
             opened = self._documents[uri]
-            if opened is viewed or opened.told is not None:
-                self.tell(opened)
+            if opened is viewed or opened.reported is not None:
+                self.report(opened)
 
     def snooze(self, seconds: float, then: Callable[[], None]) -> None:
         """Suggest only on request for so long; infinite for the session, 0 ends it. `then` is called at the end."""
@@ -172,7 +172,7 @@ class Explainer:
         self._reading = None if tokens is None else (opened, *tokens)
         if tokens is not None:
             self._silence = asyncio.get_running_loop().call_later(_SILENCE_S, self.reading, opened, None)
-        self.tell(opened)
+        self.report(opened)
 
 
 def _folder_around(uri: str, folders: tuple[str, ...]) -> str | None:
@@ -252,7 +252,7 @@ class EditingSession:
         closed = self.documents.close(uri)
         if closed is not None:
             self.explainer.closed(closed)
-        if closed is not None and (verdicts := closed.surroundings.verdicts).is_allowed(uri):
+        if closed is not None and (verdicts := closed.workspace.verdicts).is_allowed(uri):
             verdicts.allow(uri, allowed=False)
             self._sender.forget(closed.session)
         if self._last not in self.documents:
@@ -302,8 +302,8 @@ class EditingSession:
             return None
         if opened not in self.documents:  # closed meanwhile
             return None
-        if at_hand := self._at_hand(opened, query):
-            return at_hand
+        if rest := self._rest_of_last(opened, query):
+            return rest
         if not self._core.ready and not waits_for_core:
             opened.latest.start(partial(self._ahead, opened, query.cursor, typing=True))
             return None
@@ -323,7 +323,7 @@ class EditingSession:
         if self._answers(opened):
             opened.latest.start(partial(self._ahead, opened, opened.cursor))
         else:
-            self.explainer.tell(opened)
+            self.explainer.report(opened)
 
     def prefetch_suggestion(self, opened: OpenDocument, cursor: Position) -> None:
         """Compute the suggestion at `cursor` before the client's request for it."""
@@ -337,7 +337,7 @@ class EditingSession:
         before, self.explainer.status = self.explainer.status.state, status
         self._core_moved.set()
         self._core_moved.clear()
-        self.explainer.tell_all(self._last)
+        self.explainer.report_all(self._last)
         came_up = before in ("starting", "failed", "stopped") and status.state in ("unloaded", "loading", "ready")
         if came_up and self._last is not None:
             self.prefetch(self._last)
@@ -349,22 +349,22 @@ class EditingSession:
 
     def configure(self, settings: Settings) -> None:
         self.documents.configure(settings)
-        self.explainer.tell_all(self._last)
+        self.explainer.report_all(self._last)
 
     def snooze(self, seconds: float) -> None:
         """Suggest only on request for so long; infinite for the rest of the session, 0 ends it."""
         self.explainer.snooze(seconds, partial(self.snooze, 0))
-        self.explainer.tell_all(self._last)
+        self.explainer.report_all(self._last)
 
     def allow(self, opened: OpenDocument) -> None:
         """Let the document into its own prompts, in spite of the rules, until it is closed."""
-        opened.surroundings.verdicts.allow(opened.document.uri)
-        self.explainer.tell(opened)
+        opened.workspace.verdicts.allow(opened.document.uri)
+        self.explainer.report(opened)
 
     def switch(self, opened: OpenDocument, switch: reasons.Switch) -> None:
         """The client suggests in the document, or does not, for this cause."""
         opened.switch = switch
-        self.explainer.tell(opened)
+        self.explainer.report(opened)
 
     def _look_at(self, opened: OpenDocument, cursor: Position) -> None:
         """Record where the user is, and restart the timer of the work at rest."""
@@ -395,7 +395,7 @@ class EditingSession:
         await self._sender.look_at_rules(opened)
         return opened.excluded is None
 
-    def _at_hand(self, opened: OpenDocument, query: Query) -> tuple[Insertion, ...]:
+    def _rest_of_last(self, opened: OpenDocument, query: Query) -> tuple[Insertion, ...]:
         """The rests of the last suggestions, if the user types their text; the core computes nothing.
 
         An explicit request returns them only if there are several; a single one needs alternatives from the core.
@@ -414,7 +414,7 @@ class EditingSession:
         """As `_ask`, after the debounce, or after the core has started and loaded."""
         if self._core.ready:
             return await self._ask(opened, query, self._pace.pause_s(self.settings.debounce_ms))
-        self.explainer.tell(opened)
+        self.explainer.report(opened)
         try:
             async with asyncio.timeout(_LOADING_SECONDS):
                 while not self._core.ready and self.explainer.status.state in ("starting", "stopped"):
@@ -481,7 +481,7 @@ class EditingSession:
     async def _ahead(self, opened: OpenDocument, cursor: Position, *, typing: bool = False) -> None:
         """Gather for the next prompt at the cursor, and make it resident if the user is `typing` there, or may."""
         is_allowed = await self._is_allowed(opened)
-        self.explainer.tell(opened)
+        self.explainer.report(opened)
         if not is_allowed:
             return
         await opened.gather(cursor, self.settings)

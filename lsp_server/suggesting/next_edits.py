@@ -242,7 +242,7 @@ class NextEdits:
         """Whether the last check kept the document out of others' prompts; one that was not checked yet is checked
         before the history is used.
         """
-        verdicts, uri = opened.surroundings.verdicts, opened.document.uri
+        verdicts, uri = opened.workspace.verdicts, opened.document.uri
         own = verdicts.own(uri)
         return verdicts.is_excluded(uri) and (own is None or own.cause != "unchecked")
 
@@ -306,7 +306,7 @@ class NextEdits:
         """Those of the document's last completion."""
         if not enabled_sources(self._documents.settings):
             return ()
-        verdicts, chosen = opened.surroundings.verdicts, opened.surroundings.ring.selection(opened.session)
+        verdicts, chosen = opened.workspace.verdicts, opened.workspace.ring.selection(opened.session)
         usable = [each for each in chosen if not verdicts.is_excluded(each.uri)]
         self._sources |= {each.uri for each in usable}
         return tuple(each.snippet for each in usable)
@@ -355,7 +355,7 @@ class NextEdits:
 
     async def _is_allowed(self, opened: OpenDocument) -> bool:
         """Whether the document may enter its prompt; what others' edits told of one that is excluded now is dropped."""
-        verdicts, uri = opened.surroundings.verdicts, opened.document.uri
+        verdicts, uri = opened.workspace.verdicts, opened.document.uri
         others = self._recorded | self._sources
         await verdicts.look({uri, *others})
         if any(map(verdicts.is_excluded, others)):

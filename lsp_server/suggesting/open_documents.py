@@ -38,7 +38,7 @@ from protocol.settings import ContextSource, Settings
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class EditorWorkspace:
     """The exclusion verdicts for some workspace folders, and the ring of lines viewed and edited in them."""
 
     verdicts: Verdicts
@@ -47,8 +47,8 @@ class Surroundings:
     folders: tuple[Path, ...] = ()
 
     @classmethod
-    def of_folders(cls, folders: Sequence[str], now: Callable[[], float] = time.monotonic) -> Surroundings:
-        """The surroundings of these folders' URIs, with nothing viewed yet."""
+    def of_folders(cls, folders: Sequence[str], now: Callable[[], float] = time.monotonic) -> EditorWorkspace:
+        """The workspace of these folders' URIs, with nothing viewed yet."""
         verdicts = Verdicts(Exclusion(folders, now), now)
         ring = ContextRing(verdicts.is_excluded, lambda uri: shown_path(uri, folders))
         paths = tuple(Path(path) for path in (split_uri(uri).path for uri in folders) if is_usable(path))
@@ -95,7 +95,7 @@ class OpenDocument:
 
     document: Document
     planner: PromptPlanner
-    surroundings: Surroundings
+    workspace: EditorWorkspace
     latest: Latest[tuple[Insertion, ...]] = field(default_factory=Latest)
     edits: int = 0
     edited_at: float = -math.inf  # by time.monotonic()
@@ -111,7 +111,7 @@ class OpenDocument:
     invoked: bool = False  # the user invoked the request that is under way
     switch: Switch = ""  # what switches suggestions off in the client
     outcome: Reason | None = None  # why the last request got no suggestion
-    told: Reason | None = None  # what the client knows
+    reported: Reason | None = None  # what the client knows
     unanswered: tuple[int, Position] | None = None  # `edits` and cursor of a request that an obstacle left unanswered
     literals: Literals = field(init=False)
 
@@ -131,7 +131,7 @@ class OpenDocument:
             self.cells.refresh()
             in_source = self.cells.change(self.document, change)
         self.planner.edited(in_source)
-        self.surroundings.ring.edited(self.source, in_source)
+        self.workspace.ring.edited(self.source, in_source)
         self.literals.edited(change.first)
         self.cursor = self.document.nearest(follow_cursor(self.cursor, edit))
         self.latest.supersede()
@@ -159,7 +159,7 @@ class OpenDocument:
     async def gather(self, cursor: Position, settings: Settings) -> None:
         """Prepare the snippets of the next prompt, if the prompt at this cursor needs a new anchor."""
         if self.needs_anchor(cursor):
-            await self.surroundings.gather(self.source, self._in_source(cursor), settings)
+            await self.workspace.gather(self.source, self._in_source(cursor), settings)
 
     def needs_anchor(self, cursor: Position) -> bool:
         """Whether the prefetched prompt at this cursor needs a new anchor."""
@@ -168,7 +168,7 @@ class OpenDocument:
     def _in_source(self, position: Position) -> Position:
         return position if self.cells is None else self.cells.position(self.document, position)
 
-    def lose_step(self) -> None:
+    def mark_out_of_step(self) -> None:
         """Mark the mirror as out of step: a change of the client was lost."""
         self.out_of_step = True
         self.latest.supersede()
@@ -176,7 +176,7 @@ class OpenDocument:
     @property
     def excluded(self) -> Verdict | None:
         """Why its text may not enter its own prompts, by the last check of the disk; None if it may."""
-        return self.surroundings.verdicts.own(self.document.uri)
+        return self.workspace.verdicts.own(self.document.uri)
 
     def look_at(self, cursor: Position) -> None:
         """Record the cursor; a place reached without an edit counts as viewed.
@@ -185,16 +185,16 @@ class OpenDocument:
         """
         self.cursor = cursor
         if not self.looked_at:
-            self.surroundings.ring.visited(self.source, 0)
+            self.workspace.ring.visited(self.source, 0)
             self.looked_at = True
         if not self.inserted_chars:
-            self.surroundings.ring.visited(self.source, self._in_source(cursor).line)
+            self.workspace.ring.visited(self.source, self._in_source(cursor).line)
 
     def drop_excluded(self) -> None:
         """Forget the last suggestion of a newly excluded document, and its snippets in other documents' prompts."""
         self.latest.supersede()
         self.suggestions, self.last_exchange = (), None
-        self.surroundings.ring.closed(self.session)
+        self.workspace.ring.closed(self.session)
 
 
 logger = logging.getLogger(__name__)
@@ -232,9 +232,9 @@ class OpenDocuments:
         self.codec = PositionCodec(PositionEncoding.UTF16)  # LSP's default; the client may have another
         self.settings = settings
         self.on_change: Callable[[OpenDocument, Sequence[Replacement]], None] = lambda *_: None
-        self._surroundings = Surroundings.of_folders(())
+        self._workspace = EditorWorkspace.of_folders(())
         self._folders: tuple[str, ...] = ()  # URIs
-        self._surroundings.verdicts.use(ignored_are_off=settings.ignored_files == "off")
+        self._workspace.verdicts.use(ignored_are_off=settings.ignored_files == "off")
         self._open: dict[str, OpenDocument] = {}
         self._notebooks: dict[str, _Notebook] = {}
 
@@ -259,7 +259,7 @@ class OpenDocuments:
     @property
     def folders(self) -> tuple[Path, ...]:
         """The workspace folders on this machine's disks."""
-        return self._surroundings.folders
+        return self._workspace.folders
 
     def shown_path(self, uri: str) -> str:
         """How prompts name a document."""
@@ -268,7 +268,7 @@ class OpenDocuments:
     def configure(self, settings: Settings) -> None:
         """Use these settings from now on; suggestions made under other settings are dropped."""
         before, self.settings = self.settings, settings
-        self._surroundings.verdicts.use(ignored_are_off=settings.ignored_files == "off")
+        self._workspace.verdicts.use(ignored_are_off=settings.ignored_files == "off")
         if before != settings:
             for opened in self._open.values():
                 opened.suggestions = ()
@@ -278,19 +278,19 @@ class OpenDocuments:
 
     def use_folders(self, folders: Sequence[str]) -> None:
         """Use the rules of these workspace folders; the viewed places are forgotten."""
-        before, self._surroundings = self._surroundings, Surroundings.of_folders(folders)
+        before, self._workspace = self._workspace, EditorWorkspace.of_folders(folders)
         self._folders = tuple(folders)
-        self._surroundings.verdicts.inherit(before.verdicts)
+        self._workspace.verdicts.inherit(before.verdicts)
         for opened in self._open.values():
-            opened.surroundings = self._surroundings
+            opened.workspace = self._workspace
         self._renew_planners()
 
     def open(self, uri: str, language_id: str, version: int, text: str) -> OpenDocument:
         """Mirror a document, replacing earlier state; snippets are cut from it only after it is viewed."""
         self.close(uri)
         document = Document.from_text(uri, language_id, version, text)
-        planner = self._surroundings.planner(document, self.settings)
-        opened = self._open[uri] = OpenDocument(document, planner, self._surroundings)
+        planner = self._workspace.planner(document, self.settings)
+        opened = self._open[uri] = OpenDocument(document, planner, self._workspace)
         opened.out_of_step = _is_too_long(document, LineChange(0, 0, len(document.lines)))
         for notebook, known in self._notebooks.items():  # a cell that is opened anew takes the place that it had
             if uri in known.order and all(cell in self._open for cell in known.order):
@@ -301,7 +301,7 @@ class OpenDocuments:
         """Forget a document, and return it; nothing happens if it is not open."""
         if (closed := self._open.pop(uri, None)) is not None:
             closed.latest.supersede()
-            self._surroundings.ring.closed(uri)
+            self._workspace.ring.closed(uri)
         return closed
 
     def splice_cells(self, notebook: str, start: int, deleted: int, uris: Sequence[str]) -> None:
@@ -310,16 +310,16 @@ class OpenDocuments:
         removed = [self[uri] for uri in known.order[start : start + deleted] if uri in self._open]
         known.order[start : start + deleted] = uris
         for opened in removed:
-            opened.cells, opened.planner = None, self._surroundings.planner(opened.document, self.settings)
+            opened.cells, opened.planner = None, self._workspace.planner(opened.document, self.settings)
         cells = [self[uri] for uri in known.order]
         for language_id in {*known.cells, *(cell.document.language_id for cell in cells)}:
             alike = [cell for cell in cells if cell.document.language_id == language_id]
             together = known.cells.setdefault(language_id, Cells(f"{notebook}#{language_id}", language_id))
             change = together.arrange([cell.document for cell in alike])
-            self._surroundings.ring.rearranged(together.document, change)
+            self._workspace.ring.rearranged(together.document, change)
             planner = next((cell.planner for cell in alike if cell.cells is together), None)
             if planner is None:
-                planner = self._surroundings.planner(together.document, self.settings)
+                planner = self._workspace.planner(together.document, self.settings)
             else:
                 planner.edited(change)
             for cell in alike:
@@ -329,7 +329,7 @@ class OpenDocuments:
         """Forget a notebook whose cells are closed; returns the core's sessions of its prompts."""
         sessions = [cells.document.uri for cells in self._notebooks.pop(notebook, _Notebook()).cells.values()]
         for session in sessions:
-            self._surroundings.ring.closed(session)
+            self._workspace.ring.closed(session)
         return sessions
 
     def change(self, uri: str, version: int, changes: Sequence[Change]) -> None:
@@ -353,7 +353,7 @@ class OpenDocuments:
                 replacements.append(replacement)
                 opened.out_of_step |= _is_too_long(opened.document, lines)
         except BadInput:
-            opened.lose_step()
+            opened.mark_out_of_step()
             raise
         opened.document.version = version
         self.on_change(opened, replacements)
@@ -362,12 +362,12 @@ class OpenDocuments:
         """Act as `change` does for a bad change: BadInput with this reason, unless already out of step."""
         opened = self[uri]
         if not opened.out_of_step:
-            opened.lose_step()
+            opened.mark_out_of_step()
             raise BadInput(reason)
 
     def _renew_planners(self) -> None:
         planners = {
-            opened.session: self._surroundings.planner(opened.source, self.settings) for opened in self._open.values()
+            opened.session: self._workspace.planner(opened.source, self.settings) for opened in self._open.values()
         }
         for opened in self._open.values():
             opened.planner = planners[opened.session]

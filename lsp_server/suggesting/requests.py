@@ -140,7 +140,7 @@ class PromptCost:
 
 
 @dataclass(slots=True)
-class _Prompted:
+class _PromptSources:
     """A document that prompts were made for, and the URIs of their snippets' documents, open or closed by now."""
 
     opened: OpenDocument | None
@@ -158,7 +158,7 @@ class RequestSender:
         self._max_prefill_ms = max_prefill_ms
         self._session_prefix = session_prefix
         self._on_cost = on_cost
-        self._prompted: dict[str, _Prompted] = {}
+        self._prompt_sources: dict[str, _PromptSources] = {}
         self._resident: dict[str, None] = {}  # URIs of documents whose text entered prompts; next in turn first
 
     async def suggest(
@@ -203,34 +203,34 @@ class RequestSender:
 
         Purges the text of newly excluded documents.
         """
-        verdicts = opened.surroundings.verdicts
+        verdicts = opened.workspace.verdicts
         await verdicts.look(self._concerned(opened), self._next_in_turn())
         if excluded := verdicts.take_excluded():
             self._purge(opened, excluded)
 
     def renew_rules(self, opened: OpenDocument) -> None:
         """Renew the verdicts in the background, so that the next request does not wait for them."""
-        opened.surroundings.verdicts.renew(self._concerned(opened), self._next_in_turn())
+        opened.workspace.verdicts.renew(self._concerned(opened), self._next_in_turn())
 
     def release(self, uri: str) -> None:
         """Tell the core that this document was closed. Its KV stays resident, and so does the record of it here."""
-        if (prompted := self._prompted.get(uri)) is not None:
+        if (prompted := self._prompt_sources.get(uri)) is not None:
             prompted.opened = None
             self._core.release(self._session(uri))
 
     def forget(self, uri: str) -> None:
         """Have the core drop what it has of this document, which no other document's prompt held."""
-        self._prompted.pop(uri, None)
+        self._prompt_sources.pop(uri, None)
         self._resident.pop(uri, None)
         self._core.forget(self._session(uri))
 
     def _concerned(self, opened: OpenDocument) -> set[str]:
         """The URIs of the documents whose text this one's next prompt may hold, or its earlier prompts held."""
         uri = opened.document.uri
-        prompted = self._prompted.get(opened.session)
+        prompted = self._prompt_sources.get(opened.session)
         return {
             uri,
-            *opened.surroundings.ring.uris_for(opened.session),
+            *opened.workspace.ring.uris_for(opened.session),
             *(prompted.sources if prompted is not None else ()),
         }
 
@@ -248,26 +248,26 @@ class RequestSender:
         Otherwise only its own session is dropped: an earlier run may have left it on disk. A document that stays in its
         own prompts keeps its session, unless its text was a snippet in others.
         """
-        out = {uri for uri in excluded if looked_at.surroundings.verdicts.own(uri) is not None}
+        out = {uri for uri in excluded if looked_at.workspace.verdicts.own(uri) is not None}
         for uri, verdict in excluded.items():
             level = logging.WARNING if uri in out else logging.INFO
             prompts = "prompts" if uri in out else "other documents' prompts"
             logger.log(level, "%s is excluded from %s: %s", uri, prompts, verdict.rule)
-            looked_at.surroundings.ring.closed(uri)
+            looked_at.workspace.ring.closed(uri)
         for uri in out:
             self._core.forget(self._session(uri))
         if looked_at.document.uri in out:
             looked_at.drop_excluded()
-        snippets = {uri for prompted in self._prompted.values() for uri in prompted.sources}
+        snippets = {uri for prompted in self._prompt_sources.values() for uri in prompted.sources}
         if (out & self._resident.keys()) | (excluded.keys() & snippets):
-            for uri in self._prompted.keys() - out:
+            for uri in self._prompt_sources.keys() - out:
                 self._core.forget(self._session(uri))
-            for uri, prompted in self._prompted.items():
+            for uri, prompted in self._prompt_sources.items():
                 if prompted.opened is not None and uri in out:
                     prompted.opened.drop_excluded()
                 elif prompted.opened is not None:
                     prompted.opened.suggestions, prompted.opened.last_exchange = (), None
-            self._prompted.clear()
+            self._prompt_sources.clear()
             self._resident.clear()
 
     def _session(self, uri: str) -> str:
@@ -278,7 +278,7 @@ class RequestSender:
     ) -> Completion | None:
         """The core's completion, its cost reported; None if it has none, or if the document has changed meanwhile."""
         since, edits = time.perf_counter(), opened.edits
-        prompted = self._prompted.setdefault(opened.session, _Prompted(opened))
+        prompted = self._prompt_sources.setdefault(opened.session, _PromptSources(opened))
         prompted.opened = opened
         prompted.sources |= plan.sources
         for uri in (opened.session, *plan.sources):

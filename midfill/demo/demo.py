@@ -364,7 +364,7 @@ async def run_demo(
     language, keystrokes = language_id_of(Path(sample).suffix), list[Keystroke]()
     with Waiting() as waiting:
         waiting.on("starting the language server")
-        hear = partial(_tell, waiting)
+        hear = partial(_report, waiting)
         async with open_server(settings, language, recorded.start, shared=share, hear=hear) as target:
             waiting.over()
             with showing(console, sample, language) as show:
@@ -391,5 +391,5 @@ async def run_demo(
         console.print(f"wrote the picture to {svg}")
 
 
-def _tell(waiting: Waiting, status: ServerStatus) -> None:
+def _report(waiting: Waiting, status: ServerStatus) -> None:
     waiting.on(status.message or _WORDS.get(status.state, status.state), status.progress)

@@ -112,7 +112,7 @@ async def _press(target: SessionTarget, label: str, kind: Kind, step: Step) -> K
         return Keystroke(label, kind, step, None, 0.0, await target.move(step.cursor, _AHEAD_TIMEOUT_S))
     try:
         async with asyncio.timeout(_ANSWER_TIMEOUT_S):
-            await target.play(step, tell_move=False)
+            await target.play(step, announce_move=False)
     except TimeoutError as error:
         raise LanguageServerFailed(f"no answer to a keystroke within {_ANSWER_TIMEOUT_S:.0f} s") from error
     answer = target.answer

@@ -119,7 +119,7 @@ async def suggestions(file: Path, settings: Settings) -> Section:
     path = file.resolve()
     session.documents.use_folders([workspace_of(path).as_uri()])
     opened = session.documents.open(path.as_uri(), language_id_of(path.suffix), 1, text)
-    await opened.surroundings.verdicts.look([opened.document.uri])
+    await opened.workspace.verdicts.look([opened.document.uri])
     reason = session.explainer.reason(opened)
     return Section("suggestions", ((str(file), "on" if reason is None else f"{reason.text}: {reason.explanation}"),))
 

@@ -191,7 +191,9 @@ class PageSession:
         self._send = send
         self._link = CoreLink(self._core_changed)
         settings = replace(settings, prepare_ahead="always")  # who opens the page is about to type there
-        self._editing = EditingSession(self._link, settings, secrets.token_hex(4), self._tell_cost, self._tell_reason)
+        self._editing = EditingSession(
+            self._link, settings, secrets.token_hex(4), self._report_cost, self._report_reason
+        )
         self._tasks: set[asyncio.Task[None]] = set()
         self._began = time.time()
 
@@ -243,7 +245,7 @@ class PageSession:
         opened, cursor = self._place(message.name, message.place)
         insertions = await self._editing.suggest(opened, Query(cursor, message.invoked))
         items = tuple((one.text, self._replaced_units(opened.document, cursor, one)) for one in insertions)
-        self._editing.explainer.tell(opened)
+        self._editing.explainer.report(opened)
         self._send(Suggestions(message.id, items))
 
     def _replaced_units(self, document: Document, cursor: Position, insertion: Insertion) -> int:
@@ -280,10 +282,10 @@ class PageSession:
         self._send(Status(status.state, self._editing.settings.model, device, message, progress))
         self._editing.core_changed(status)
 
-    def _tell_cost(self, cost: PromptCost) -> None:
+    def _report_cost(self, cost: PromptCost) -> None:
         self._send(PageCost(cost.is_prefetch, cost.source, cost.cache_outcome, cost.milliseconds, cost.usage))
 
-    def _tell_reason(self, uri: str, reason: Reason | None) -> None:
+    def _report_reason(self, uri: str, reason: Reason | None) -> None:
         why = reason.explanation if reason is not None and reason.lasts else None
         self._send(Excluded(uri.removeprefix(_SCHEME), why))
 

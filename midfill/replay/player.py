@@ -55,8 +55,8 @@ class StepResult:
 class Target(Protocol):
     """One open document that follows the steps of a session."""
 
-    async def play(self, step: Step, *, tell_move: bool) -> StepResult:
-        """Send the move, if `tell_move`, and the edits, and wait for a suggestion; MidfillError if that fails."""
+    async def play(self, step: Step, *, announce_move: bool) -> StepResult:
+        """Send the move, if `announce_move`, and the edits, and wait for a suggestion; MidfillError if that fails."""
         ...
 
     async def last_exchange(self) -> tuple[CompletionRequest, Completion] | None:
@@ -73,9 +73,9 @@ class EngineTarget:
         self._session = EditingSession(self.core, settings, "replay", self._costs.append)
         self._document = self._session.open(URI, language_id, 1, text)
 
-    async def play(self, step: Step, *, tell_move: bool) -> StepResult:
+    async def play(self, step: Step, *, announce_move: bool) -> StepResult:
         self._costs.clear()
-        if tell_move and step.moved_to is not None:
+        if announce_move and step.moved_to is not None:
             self._session.prefetch(self._document, step.moved_to)
             while self._document.latest.busy:
                 await asyncio.sleep(0)
@@ -115,10 +115,10 @@ class SessionTarget:
         self.session.move_cursor(URI, cursor)
         return await self.session.wait_for_prefetch(timeout_s)
 
-    async def play(self, step: Step, *, tell_move: bool) -> StepResult:
+    async def play(self, step: Step, *, announce_move: bool) -> StepResult:
         session = self.session
         session.prefetches.clear()
-        if tell_move and step.moved_to is not None:
+        if announce_move and step.moved_to is not None:
             await self.move(step.moved_to)
         session.change(URI, step.edits)
         self.answer = answer = await session.suggest(URI, step.cursor)
@@ -256,12 +256,12 @@ async def _play(
     faults: Counter[str] = Counter()
     remarks: list[str] = []
     # Other programs, with PSM or SPM prompts, get no announced moves, so by default neither do these strategies.
-    tell_move = options.moves_for_all or (options.moves and settings.strategy == "efim")
+    announce_move = options.moves_for_all or (options.moves and settings.strategy == "efim")
     played: list[Step] = []
     for number, step in enumerate(steps):
         played.append(replace(step, text=""))  # the texts of a whole session would take gigabytes
         try:
-            answer = await target.play(step, tell_move=tell_move)
+            answer = await target.play(step, announce_move=announce_move)
             if verifier is not None and verifier.wants(number):
                 verifier.check(await target.last_exchange())
         except MidfillError as error:
@@ -276,7 +276,7 @@ async def _play(
         records.append(_record(options.start + number, step, answer, tokenizer))
     savings = None if options.mode == "dry" else savings_of(played, suggestions)
     return StrategyResult(
-        settings.strategy, tuple(records), tuple(errors), savings, dict(faults), tuple(remarks), tell_move
+        settings.strategy, tuple(records), tuple(errors), savings, dict(faults), tuple(remarks), announce_move
     )
 
 

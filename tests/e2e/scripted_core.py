@@ -47,7 +47,7 @@ class ScriptedCore(FakeCore):
         if "hold" in command:
             (self.open.clear if command["hold"] else self.open.set)()
         if "prefill" in command:
-            await self.tell_prefill(*command["prefill"])
+            await self.report_prefill(*command["prefill"])
 
 
 async def main() -> None:

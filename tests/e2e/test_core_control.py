@@ -45,7 +45,7 @@ async def test_a_bad_device_is_corrected_in_the_settings(open_editor: OpenEditor
 
 
 @pytest.mark.skipif(os.name != "posix", reason="signals are POSIX's")
-async def test_a_core_that_hangs_is_told_and_replaced(open_editor: OpenEditor, runtime: Path) -> None:
+async def test_a_core_that_hangs_is_reported_and_replaced(open_editor: OpenEditor, runtime: Path) -> None:
     async with open_editor() as editor:
         await open_ready(editor, TEXT)
         (hung,) = core_pids(runtime)

@@ -79,7 +79,7 @@ async def test_the_newest_request_is_answered_and_the_others_at_once(open_editor
         assert len(newest) <= 1
 
 
-async def test_a_wrong_token_is_told_in_words(open_editor: OpenEditor, runtime: Path) -> None:
+async def test_a_wrong_token_is_reported_in_words(open_editor: OpenEditor, runtime: Path) -> None:
     async with open_editor() as editor:
         await open_ready(editor, "x")
         (address,) = (file.read_text() for file in runtime.glob("core-*.json"))
@@ -91,7 +91,7 @@ async def test_a_wrong_token_is_told_in_words(open_editor: OpenEditor, runtime: 
             assert await stranger.suggest(0, 1) == []
 
 
-async def test_a_folder_that_is_no_model_is_told_in_words(open_editor: OpenEditor, tmp_path: Path) -> None:
+async def test_a_folder_that_is_no_model_is_reported_in_words(open_editor: OpenEditor, tmp_path: Path) -> None:
     async with open_editor({"model": str(tmp_path)}) as editor:
         editor.open("x")
         await until(lambda: editor.messages, READY_SECONDS)

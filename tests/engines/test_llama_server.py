@@ -79,7 +79,7 @@ def test_a_keystroke_costs_what_was_typed(engine: RemoteEngine) -> None:
     assert engine.notice == ""
 
 
-def test_sessions_keep_their_slots_and_a_lost_one_is_told(engine: RemoteEngine, settings: Settings) -> None:
+def test_sessions_keep_their_slots_and_a_lost_one_is_reported(engine: RemoteEngine, settings: Settings) -> None:
     sessions = [f"me/{number}" for number in range(SLOTS)]
     for session in sessions:
         engine.complete(ask(session, session))
@@ -132,7 +132,7 @@ def test_the_child_ends_with_the_engine(
     assert not alive
 
 
-def test_a_server_that_dies_is_told_and_its_successor_is_found(
+def test_a_server_that_dies_is_reported_and_its_successor_is_found(
     settings: Settings, llama_server: LlamaServerChild
 ) -> None:
     engine = connect(engine_options(replace(settings)))

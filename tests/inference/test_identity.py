@@ -68,7 +68,7 @@ async def record(model: str, user: int, count: int) -> list[CompletionRequest]:
 
     with patch.object(engine, "complete", complete):
         for step in play(session, 0, None):
-            await target.play(step, tell_move=True)
+            await target.play(step, announce_move=True)
             if len(requests) >= count:
                 break
     return requests[:count]

@@ -149,7 +149,7 @@ class FakeCore:
         for connection in self.connections:
             await self._send(connection, StatusChanged(status, self.protocol_version))
 
-    async def tell_prefill(self, tokens: int, of: int) -> None:
+    async def report_prefill(self, tokens: int, of: int) -> None:
         """Say of the last request how far its prefill is."""
         for connection in self.connections:
             await self._send(connection, Prefilled(self.last_id, tokens, of))

@@ -51,7 +51,7 @@ async def test_tells_the_cost_of_an_answer(editor: Editor) -> None:
     )
 
 
-async def test_clients_that_do_not_know_resync_are_told_in_words(core: FakeCore) -> None:
+async def test_clients_that_do_not_know_resync_get_words(core: FakeCore) -> None:
     async with connected_editor() as editor:
         await editor.start({"core": core.url, "coreToken": core.token}, experimental=False)
         editor.open("a\n")
@@ -116,7 +116,7 @@ async def reading(
         editor.open("a")
         asked = asyncio.create_task(editor.suggested_text(0, 1))
         await until(lambda: core.asked)
-        await core.tell_prefill(512, 1280)
+        await core.report_prefill(512, 1280)
         yield editor, asked, read
         read.set()
         await asked
@@ -126,7 +126,7 @@ async def test_a_long_prefill_is_shown_with_the_file_and_ends_with_the_answer(co
     async with reading(core) as (editor, asked, read):
         await until(lambda: kinds(editor)[-1:] == ["report"])
         assert last(editor) == ("reading a.py", 40)
-        await core.tell_prefill(1024, 1280)
+        await core.report_prefill(1024, 1280)
         await until(lambda: last(editor) == ("reading a.py", 80))
         read.set()
         assert await asked == "x"
@@ -141,7 +141,7 @@ async def test_a_newer_request_continues_the_progress(core: FakeCore) -> None:
         assert await overtaken == ""
         asked = asyncio.create_task(editor.suggested_text(0, 2))
         await until(lambda: len(core.asked) == 2)
-        await core.tell_prefill(1024, 1280)
+        await core.report_prefill(1024, 1280)
         await until(lambda: last(editor) == ("reading a.py", 80))
         read.set()
         assert await asked == "x"
@@ -159,7 +159,7 @@ async def test_the_progress_ends_when_the_core_says_nothing_more(
 
 async def test_without_the_capability_nothing_is_sent(core: FakeCore) -> None:
     async with reading(core, progress=False) as (editor, asked, read):
-        await core.tell_prefill(5, 0)  # makes no sense, and is ignored
+        await core.report_prefill(5, 0)  # makes no sense, and is ignored
         read.set()
         assert await asked == "x"
     assert editor.progress == []

@@ -39,7 +39,7 @@ def opened(params: types.DidOpenTextDocumentParams) -> None:
 
 @server.feature("midfill/didMoveCursor")
 def moved(params) -> None:
-    tell_usage(params.textDocument.uri, params.position, is_prefetch=True)
+    report_usage(params.textDocument.uri, params.position, is_prefetch=True)
 
 
 @server.feature("midfill/documentHash")
@@ -62,7 +62,7 @@ async def inline_completion(params: types.InlineCompletionParams) -> types.Inlin
         os._exit(3)
     if before.endswith("later"):
         await asyncio.sleep(0.3)
-    tell = functools.partial(tell_usage, params.text_document.uri, params.position, is_prefetch=False)
+    tell = functools.partial(report_usage, params.text_document.uri, params.position, is_prefetch=False)
     request = asyncio.current_task()
     assert request is not None
     request.add_done_callback(lambda _: tell())  # behind the answer, which leaves by an earlier callback
@@ -72,7 +72,7 @@ async def inline_completion(params: types.InlineCompletionParams) -> types.Inlin
     return types.InlineCompletionList([item])
 
 
-def tell_usage(uri: str, position: types.Position, *, is_prefetch: bool) -> None:
+def report_usage(uri: str, position: types.Position, *, is_prefetch: bool) -> None:
     version = server.workspace.get_text_document(uri).version
     fields = {
         "textDocument": {"uri": uri},

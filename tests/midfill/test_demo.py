@@ -45,7 +45,7 @@ class Server:
     async def move(self, cursor: Position, timeout_s: float) -> None:
         self.document.check(cursor)
 
-    async def play(self, step: Step, *, tell_move: bool) -> None:
+    async def play(self, step: Step, *, announce_move: bool) -> None:
         for edit in step.edits:
             self.document.apply(edit)
         assert self.document.text == step.text

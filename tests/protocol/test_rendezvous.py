@@ -199,7 +199,7 @@ def test_a_token_that_is_a_folder_is_refused(folder: Path) -> None:
         read_or_make_token(folder)
 
 
-def test_a_full_disk_is_told(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_reported(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class Full:
         def write(self, _: str) -> None:
             raise OSError(errno.ENOSPC, "No space left on device")
@@ -217,7 +217,7 @@ def test_a_full_disk_is_told(folder: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert [file.name for file in folder.iterdir() if file.suffix != ".lock"] == []
 
 
-def test_a_folder_that_cannot_be_used_is_told(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_used_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     for use in (read_or_make_token, lambda folder: is_held(address_file(folder, "m"))):
         with pytest.raises(BadInput, match=r"file/.* cannot be used: "):

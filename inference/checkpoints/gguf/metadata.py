@@ -165,5 +165,5 @@ class _Reader:
 
 def midfill_notes(header: GgufHeader) -> dict[str, Any]:
     """What midfill has written into a file about its model."""
-    told = {key: header.metadata.get(f"midfill.{key}") for key in ("fim_format", "fragments_suffice")}
-    return {key: value for key, value in told.items() if value is not None}
+    notes = {key: header.metadata.get(f"midfill.{key}") for key in ("fim_format", "fragments_suffice")}
+    return {key: value for key, value in notes.items() if value is not None}

@@ -152,14 +152,14 @@ class _Vocabulary:
 
 def gguf_tokenizer(header: GgufHeader, fim_format: str = AUTO) -> TextTokenizer:
     """The tokenizer of a file of any architecture; BadModel if it cannot be used for fill-in-the-middle."""
-    told = midfill_notes(header)
+    notes = midfill_notes(header)
     with bad_model(f"{header.path} cannot be read as a tokenizer"):
         return TextTokenizer(
             tokenizer_definition(header),
             f"{header.path} ({header.metadata.get('general.name', 'without a name')})",
-            told.get("fim_format", AUTO) if fim_format == AUTO else fim_format,
+            notes.get("fim_format", AUTO) if fim_format == AUTO else fim_format,
             fallback=marked_format(header),
-            fragments_suffice=told.get("fragments_suffice"),
+            fragments_suffice=notes.get("fragments_suffice"),
         )
 
 

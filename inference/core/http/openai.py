@@ -216,9 +216,9 @@ async def _events(head: dict[str, Any], asked: _Asked) -> AsyncGenerator[bytes]:
 def _choice(piece: TextPiece, logprobs: int | None) -> dict[str, Any]:
     """A choice with its text; the log-probabilities of a stream come all with its end."""
     ended = piece.completion
-    told = None if ended is None or logprobs is None else _logprobs(ended)
+    reported = None if ended is None or logprobs is None else _logprobs(ended)
     reason = None if ended is None else finish_reason(ended)
-    return {"index": piece.choice, "text": piece.text, "logprobs": told, "finish_reason": reason}
+    return {"index": piece.choice, "text": piece.text, "logprobs": reported, "finish_reason": reason}
 
 
 def finish_reason(completion: Completion) -> str:

@@ -62,7 +62,7 @@ def test_what_is_sent_is_kept_nowhere(script: Script, tmp_path: Path) -> None:
     assert [text for text in kept if "sesame" in text or "password" in text] == []
 
 
-def test_a_missing_command_is_told_once_and_other_hooks_run(script: Script, tmp_path: Path) -> None:
+def test_a_missing_command_is_reported_once_and_other_hooks_run(script: Script, tmp_path: Path) -> None:
     for name in ("one.py", "two.py"):
         (tmp_path / name).write_text("a\n")
     lisp = """

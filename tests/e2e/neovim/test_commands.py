@@ -78,7 +78,7 @@ def test_the_dashboard_is_opened_in_the_browser_or_the_reason_told(open_scripted
 
 
 @pytest.mark.parametrize("action", ["stop", "unload", "list"])
-def test_a_command_that_fails_is_told_once_and_not_as_done(
+def test_a_command_that_fails_is_reported_once_and_not_as_done(
     open_scripted: OpenScripted, script: Script, action: str
 ) -> None:
     script.answer(commands=COMMANDS, problem="the core does not answer")
@@ -151,7 +151,7 @@ def reason(kind: str, text: str, explanation: str, *, lasts: bool = True, **acti
     return {"kind": kind, "text": text, "explanation": explanation, "actions": actions, "lasts": lasts}
 
 
-def test_reasons_are_told_in_the_servers_words(open_scripted: OpenScripted, script: Script) -> None:
+def test_reasons_are_reported_in_the_servers_words(open_scripted: OpenScripted, script: Script) -> None:
     script.answer(commands=["midfill.suggestHere", "midfill.snooze"])
     neovim = open_scripted("")
     until(lambda: script.told("midfill/didSwitch"))
@@ -228,7 +228,7 @@ def select(neovim: Neovim, index: int, typed: str = "") -> None:
     )
 
 
-def told_models(script: Script) -> list[Any]:
+def reported_models(script: Script) -> list[Any]:
     changes = script.told("workspace/didChangeConfiguration")
     return [params["settings"]["midfill"]["model"] for params in changes if "midfill" in params["settings"]]
 
@@ -239,7 +239,7 @@ def test_a_model_of_this_machine_is_chosen(open_scripted: OpenScripted, script: 
     until(lambda: script.told("initialized"))
     select(neovim, 1)
     neovim.api.command("Midfill model")
-    until(lambda: told_models(script) == ["ollama:qwen2.5-coder:1.5b"])
+    until(lambda: reported_models(script) == ["ollama:qwen2.5-coder:1.5b"])
     assert neovim.lua("return vim.g.offered") == [
         "ollama:qwen2.5-coder:1.5b (Ollama, qwen2, 0.99 GB, Q4_K_M)",
         "ollama:chat:7b (Ollama, qwen2, 0.99 GB, Q4_K_M) -- cannot run: it has no markers",
@@ -258,7 +258,7 @@ def test_a_model_that_cannot_run_is_not_taken(open_scripted: OpenScripted, scrip
     until(lambda: "midfill cannot run ollama:chat:7b: it has no markers" in neovim.messages())
     select(neovim, 3, " ~/models/coder.gguf ")
     neovim.api.command("Midfill model")
-    until(lambda: told_models(script) == ["~/models/coder.gguf"])
+    until(lambda: reported_models(script) == ["~/models/coder.gguf"])
 
 
 def test_a_model_of_the_hub_is_downloaded_before_it_is_taken(open_scripted: OpenScripted, script: Script) -> None:
@@ -275,10 +275,10 @@ def test_a_model_of_the_hub_is_downloaded_before_it_is_taken(open_scripted: Open
     select(neovim, 1)
     neovim.api.command("Midfill model")
     until(lambda: "stopped; the next download of a/coder-GGUF goes on from there" in neovim.messages())
-    assert told_models(script) == []
+    assert reported_models(script) == []
     answer({"path": "/cache/coder.gguf"})
     neovim.api.command("Midfill model")
-    until(lambda: told_models(script) == ["a/coder-GGUF"])
+    until(lambda: reported_models(script) == ["a/coder-GGUF"])
 
 
 def test_a_download_is_shown_and_cancelled(open_scripted: OpenScripted, script: Script) -> None:

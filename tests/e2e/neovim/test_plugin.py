@@ -362,7 +362,7 @@ def test_a_server_that_neovim_was_told_to_stop_stays_away(open_scripted: OpenScr
     assert len(script.told("initialize")) == 1
 
 
-def test_a_command_that_is_not_there_is_told(open_neovim: OpenNeovim) -> None:
+def test_a_command_that_is_not_there_is_reported(open_neovim: OpenNeovim) -> None:
     neovim = open_neovim("", options="{ cmd = { 'no-such-midfill' } }")
     assert 'midfill: "no-such-midfill" is not executable. Set the path' in neovim.messages()
     assert "no language server in this buffer" in neovim.api.command_output("Midfill status")

@@ -193,7 +193,7 @@ def test_a_long_prompt_is_shown_with_its_tokens_and_the_suggestion_follows(
 
 
 @pytest.mark.parametrize("program", PROGRAMS[:1], ids=str)
-def test_a_core_that_failed_or_is_away_is_told_with_what_to_do(open_with: Callable[..., Neovim], core: Core) -> None:
+def test_a_core_that_failed_or_is_away_is_reported_with_a_remedy(open_with: Callable[..., Neovim], core: Core) -> None:
     core.do(status={"state": "failed", "detail": "no device 'banana'"})
     neovim = open_with()
     neovim.keys("Ab")
@@ -225,7 +225,7 @@ def tell(neovim: Neovim, kind: str | None, text: str = "", *, lasts: bool = True
     notify(neovim, "midfill/reason", textDocument=None, reason=reason if kind else None)
 
 
-def test_a_reason_that_lasts_is_told_once_behind_the_line_and_goes_with_it(open_scripted: OpenScripted) -> None:
+def test_a_reason_that_lasts_is_reported_once_behind_the_line_and_goes_with_it(open_scripted: OpenScripted) -> None:
     neovim = open_scripted("a\n")
     tell(neovim, "excluded", "excluded")
     assert hint(neovim) == ""
@@ -247,7 +247,7 @@ def test_a_reason_that_lasts_is_told_once_behind_the_line_and_goes_with_it(open_
 
 
 @pytest.mark.parametrize("program", PROGRAMS[:1], ids=str)
-def test_what_a_status_line_shows_or_one_request_met_is_not_told_behind_the_line(
+def test_what_a_status_line_shows_or_one_request_met_is_not_reported_behind_the_line(
     open_scripted: OpenScripted, script: Script
 ) -> None:
     neovim = open_scripted("a\n")

@@ -169,7 +169,7 @@ def test_a_rule_a_setting_or_a_core_is_named(
 
 
 @on_the_newest
-def test_a_model_that_does_not_exist_is_told_at_once_and_on_request(meet: Meet) -> None:
+def test_a_model_that_does_not_exist_is_reported_at_once_and_on_request(meet: Meet) -> None:
     user = meet("no-model", "model = '/no/such/model'")
     user.sees("midfill: no model '/no/such/model'", "Press ENTER")
     user.types("", "Enter")

@@ -227,7 +227,7 @@ def test_a_disk_without_room(hub: FakeHub, gguf: bytes, monkeypatch: pytest.Monk
         fetch_snapshot("someone/m-GGUF:Q4_K_M")
 
 
-def test_an_interrupted_connection_is_told(hub: FakeHub, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_connection_is_reported(hub: FakeHub, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", "http://127.0.0.1:9")
     with pytest.raises(BadModel, match="What has arrived is kept: try again"):
         fetch_snapshot("someone/m")

@@ -215,7 +215,7 @@ def test_metrics_and_health(tiny_checkpoint: Path) -> None:
     assert 'midfill_resident_tokens{tier="device"}' in text
 
 
-def test_model_that_cannot_be_loaded_is_told(tmp_path: Path) -> None:
+def test_model_that_cannot_be_loaded_is_reported(tmp_path: Path) -> None:
     with client_of(EngineOptions(str(tmp_path))) as client:
         response = client.post("/infill", json={"input_prefix": "x"}, headers=BEARER)
         assert response.status_code == 503

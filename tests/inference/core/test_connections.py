@@ -173,7 +173,7 @@ def test_browser_shows_the_token_as_a_subprotocol(served: Served) -> None:
         assert refused.value.response.status_code == 401
 
 
-def test_clients_are_told_when_the_server_stops(served: Served) -> None:
+def test_clients_are_notified_when_the_server_stops(served: Served) -> None:
     with served.connect() as client:
         client.recv(PATIENCE_S)
         served.over.set()

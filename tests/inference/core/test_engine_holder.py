@@ -146,7 +146,7 @@ def test_what_other_models_have_saved_is_forgotten_while_one_is_loaded(tiny_chec
     holder.unload()
 
 
-def test_the_speed_of_answers_is_told_and_kept_when_the_model_is_unloaded(
+def test_the_speed_of_answers_is_reported_and_kept_when_the_model_is_unloaded(
     tiny_checkpoint: Path, tmp_path: Path
 ) -> None:
     options = EngineOptions(str(tiny_checkpoint), context_tokens=512, threads=1)

@@ -13,7 +13,7 @@ from protocol.messages import CoreStatus
 READY = CoreStatus("ready", "tiny")
 
 
-def test_listeners_are_told_while_they_are_here() -> None:
+def test_listeners_are_notified_while_they_are_here() -> None:
     clients = ConnectedClients()
     heard: list[CoreStatus] = []
     clients.announce(READY)

@@ -110,12 +110,12 @@ def test_a_listener_sees_what_is_resident_and_what_each_request_computes(core: S
             answered = event()["answered"]
             assert (answered["session"], answered["is_prefetch"]) == ("c1/file:///a/b.py", False)
             assert answered["cache_outcome"] == "hit"
-            parts = "".join(stretch["text"] for stretch in answered["prompt"])
+            parts = "".join(span["text"] for span in answered["prompt"])
             assert parts == f"import os\n\n\n\n    return names\n{increment}"
-            computed = [stretch for stretch in answered["prompt"] if not stretch["resident"]]
-            assert 0 < sum(stretch["tokens"] for stretch in computed) <= answered["usage"]["recomputed_tokens"]
-            assert {stretch["part"] for stretch in computed} == {"increment"}
-            assert parts.endswith("".join(stretch["text"] for stretch in computed))
+            computed = [span for span in answered["prompt"] if not span["resident"]]
+            assert 0 < sum(span["tokens"] for span in computed) <= answered["usage"]["recomputed_tokens"]
+            assert {span["part"] for span in computed} == {"increment"}
+            assert parts.endswith("".join(span["text"] for span in computed))
         assert any("os.listdir(" in prompt.increment for prompt in core.feed.prompts.values())
         core.scheduler.forget("c1/file:///a/b.py")
         assert not core.feed.prompts
@@ -145,7 +145,7 @@ async def test_a_stream_ends_with_the_core() -> None:
     listening = feed.listen(status, pytest.fail)
     await anext(listening)
     for _ in range(3):
-        feed.tell(status)
+        feed.report(status)
     feed.close()
     assert len([one async for one in listening]) == 3
     assert not feed.wanted
@@ -157,7 +157,7 @@ async def test_a_listener_that_does_not_read_is_disconnected(told: int, drops: i
     listening = feed.listen(status, lambda: dropped.append(True))
     await anext(listening)
     for _ in range(told):
-        feed.tell(status)
+        feed.report(status)
     await asyncio.sleep(0)
     assert len(dropped) == drops
     await listening.aclose()

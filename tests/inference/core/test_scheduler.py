@@ -705,7 +705,7 @@ def test_model_is_loaded_on_first_need_and_unloaded_when_idle(engine: SteppedEng
 
 
 @pytest.mark.parametrize(("error", "message"), [(BadModel("no such model"), "no such"), (OSError("disk"), "disk")])
-def test_failure_to_load_is_told_and_not_repeated_at_every_keystroke(error: Exception, message: str) -> None:
+def test_failure_to_load_is_reported_and_not_repeated_at_every_keystroke(error: Exception, message: str) -> None:
     attempts = []
 
     def load(progress: ReportProgress) -> SteppedEngine:

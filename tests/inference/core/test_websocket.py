@@ -194,7 +194,7 @@ def test_disconnect_cancels(core: Core) -> None:
     assert core.served.clients.connections == 0
 
 
-def test_model_that_cannot_be_loaded_is_told(tmp_path: Path) -> None:
+def test_model_that_cannot_be_loaded_is_reported(tmp_path: Path) -> None:
     with (
         running(EngineOptions(str(tmp_path))) as core,
         core.served.connect() as websocket,
@@ -205,7 +205,7 @@ def test_model_that_cannot_be_loaded_is_told(tmp_path: Path) -> None:
         assert answer.code == "bad_model"
 
 
-def test_last_status_told_is_the_newest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_last_status_reported_is_the_newest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Though the status changes while a client connects."""
     told: list[str] = []
     clients = ConnectedClients()

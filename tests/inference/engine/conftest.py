@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from inference.engine.completing import Tools
+from inference.engine.completing import SharedState
 from inference.engine.short_prompts import PrefillSpeed
 from inference.engine.slots import Slots
 from inference.engine.typed_choices import TypedChoices
@@ -13,10 +13,10 @@ from tests.inference.slots import store_without_room
 
 
 @pytest.fixture
-def tools(tiny_tokenizer: TextTokenizer) -> Tools:
+def shared(tiny_tokenizer: TextTokenizer) -> SharedState:
     """What the engine gives every request, with one workspace that holds no KV."""
     slots = Slots(1, 1, lambda: DryWorkspace(bytes_per_token=4), store_without_room(), context_tokens=64)
-    return Tools(
+    return SharedState(
         tiny_tokenizer,
         None,
         TypedChoices(tiny_tokenizer.bytes_of),

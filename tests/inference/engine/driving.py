@@ -7,7 +7,7 @@ from typing import Any
 
 from inference.backends.model import Choice, Chunk
 from inference.engine.chunk_scheduler import Run
-from inference.engine.completing import Tools, complete
+from inference.engine.completing import SharedState, complete
 from inference.engine.request import Request
 from inference.text.prompts import tokenize_prompt
 from inference.text.token_ids import TokenIds
@@ -17,16 +17,16 @@ REQUEST = CompletionRequest("a.py", Prompt("import os\n" * 12, "\n", "x ="), 5, 
 CONTEXT, CHUNK = 512, 16
 
 
-def prompt_ids(tools: Tools, request: CompletionRequest) -> TokenIds:
-    return tokenize_prompt(request.prompt, tools.tokenizer, CONTEXT, request.max_tokens).token_ids
+def prompt_ids(shared: SharedState, request: CompletionRequest) -> TokenIds:
+    return tokenize_prompt(request.prompt, shared.tokenizer, CONTEXT, request.max_tokens).token_ids
 
 
 def drive(
-    request: CompletionRequest | Request, tools: Tools, says: Callable[[Chunk], Sequence[int | Choice]]
+    request: CompletionRequest | Request, shared: SharedState, says: Callable[[Chunk], Sequence[int | Choice]]
 ) -> tuple[Request, list[Chunk]]:
     """Answer every chunk with the tokens that `says` gives for it; the request that has ended, and the chunks."""
     request = request if isinstance(request, Request) else Request(request)
-    run, chunks = Run(request, complete(request, tools, lambda: CHUNK)), []
+    run, chunks = Run(request, complete(request, shared, lambda: CHUNK)), []
     while (chunk := run.chunk) is not None:
         chunks.append(chunk)
         run.resume(tuple(said if isinstance(said, Choice) else Choice(said, -0.5) for said in says(chunk)))

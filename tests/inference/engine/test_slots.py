@@ -203,7 +203,7 @@ def test_where_there_is_no_memory_the_idle_ones_are_used_and_no_more_are_tried()
     assert (place.made, place.tried, place.slots.count) == (2, 3, 2)
 
 
-def test_where_there_is_no_memory_and_all_are_lent_the_request_is_told() -> None:
+def test_where_there_is_no_memory_and_all_are_lent_the_request_is_reported() -> None:
     place = Workplace(2, room_for=1)
     with place.slots.acquire("a", packed()):
         for _ in range(2):

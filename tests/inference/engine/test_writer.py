@@ -11,7 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from inference.backends.model import Chunk, Draw
-from inference.engine.completing import Tools
+from inference.engine.completing import SharedState
 from inference.engine.drafts import DraftHistories
 from inference.engine.request import Request
 from inference.engine.slots import Slots
@@ -23,12 +23,12 @@ from tests.inference.engine.driving import CONTEXT, REQUEST, beside, drive, one_
 from tests.inference.slots import store_without_room
 
 
-def test_text_is_reported_while_it_grows_except_what_a_stop_may_take_away(tools: Tools) -> None:
+def test_text_is_reported_while_it_grows_except_what_a_stop_may_take_away(shared: SharedState) -> None:
     spec = replace(REQUEST, max_tokens=20, stop=StopRule(indent=0), stop_texts=("\n\n",))
-    said = [token_id for text in ("a", "b\n", "c", "\n", "\n") for token_id in tools.tokenizer.encode(text)]
+    said = [token_id for text in ("a", "b\n", "c", "\n", "\n") for token_id in shared.tokenizer.encode(text)]
     reported: list[str] = []
     request = Request(spec, changed=lambda request: reported.append(request.text), grows=True)
-    drive(request, tools, one_after_another(said))
+    drive(request, shared, one_after_another(said))
     assert list(dict.fromkeys(filter(None, reported))) == ["a", "ab", "ab\nc"]
     assert (request.completion().text, request.completion().finish_reason) == ("ab\nc", "stop")
 
@@ -43,23 +43,23 @@ def test_text_is_reported_while_it_grows_except_what_a_stop_may_take_away(tools:
     ],
 )
 def test_text_ends_where_it_goes_on_as_the_suffix_does(
-    tools: Tools, said: tuple[str | None, ...], max_tokens: int, ended: tuple[str, str]
+    shared: SharedState, said: tuple[str | None, ...], max_tokens: int, ended: tuple[str, str]
 ) -> None:
     prompt = Prompt("import os\n", "b)\n", "f(")
     request = replace(REQUEST, prompt=prompt, max_tokens=max_tokens, stop=StopRule(indent=0))
-    end = tools.tokenizer.markers.suffix
-    token_ids = [token_id for text in said for token_id in ([end] if text is None else tools.tokenizer.encode(text))]
-    run, _ = drive(request, tools, one_after_another(token_ids))
+    end = shared.tokenizer.markers.suffix
+    token_ids = [token_id for text in said for token_id in ([end] if text is None else shared.tokenizer.encode(text))]
+    run, _ = drive(request, shared, one_after_another(token_ids))
     assert (run.completion().text, run.completion().finish_reason) == ended
 
 
-def test_sampling_draws_at_points_that_the_seed_decides_and_drafts_nothing(tools: Tools) -> None:
-    tools = dataclasses.replace(tools, histories=DraftHistories())
-    repeated = tools.tokenizer.encode("x = 1\n")
+def test_sampling_draws_at_points_that_the_seed_decides_and_drafts_nothing(shared: SharedState) -> None:
+    shared = dataclasses.replace(shared, histories=DraftHistories())
+    repeated = shared.tokenizer.encode("x = 1\n")
 
     def draws(seed: int) -> list[Draw | None]:
         request = replace(REQUEST, stop=StopRule(indent=0), sampling=Sampling(0.7, 0.9, 40, seed))
-        _, chunks = drive(request, tools, one_after_another(repeated * 9))
+        _, chunks = drive(request, shared, one_after_another(repeated * 9))
         assert {chunk.wanted for chunk in chunks} <= {0, 1}
         return [chunk.draw for chunk in chunks if chunk.wanted]
 
@@ -69,24 +69,24 @@ def test_sampling_draws_at_points_that_the_seed_decides_and_drafts_nothing(tools
     assert draws(2) != first
 
 
-def test_drafts_are_verified_where_only_the_tokens_own_logprobs_are_wanted(tools: Tools) -> None:
-    tools = dataclasses.replace(tools, histories=DraftHistories())
+def test_drafts_are_verified_where_only_the_tokens_own_logprobs_are_wanted(shared: SharedState) -> None:
+    shared = dataclasses.replace(shared, histories=DraftHistories())
     request = replace(REQUEST, max_tokens=12, stop=StopRule(indent=0), top_logprobs=0)
-    repeated = tools.tokenizer.encode("import os\n")
+    repeated = shared.tokenizer.encode("import os\n")
 
-    run, chunks = drive(request, tools, one_after_another(repeated * 9))
+    run, chunks = drive(request, shared, one_after_another(repeated * 9))
     assert max(chunk.wanted for chunk in chunks) > 1
     assert run.completion().usage.accepted_tokens > 0
     assert "".join(token.text for token in run.completion().tokens) == run.completion().text
 
 
-def test_recurrent_layers_have_snapshots_where_later_prompts_leave_this_one(tools: Tools) -> None:
+def test_recurrent_layers_have_snapshots_where_later_prompts_leave_this_one(shared: SharedState) -> None:
     """At the end of the snippets, near the ends of the prefix and of the prompt, and before the increment; and no draft
     shares a forward with the prompt's last tokens, since a wrong one would leave none behind them."""
     snapshots = Snapshots(2**20)
     slots = Slots(1, 1, lambda: DryWorkspace(4, snapshots), store_without_room(), context_tokens=64)
-    tools = dataclasses.replace(tools, slots=slots, histories=DraftHistories())
-    repeated, ends = tools.tokenizer.encode("import os\n"), []
+    shared = dataclasses.replace(shared, slots=slots, histories=DraftHistories())
+    repeated, ends = shared.tokenizer.encode("import os\n"), []
 
     def says(chunk: Chunk) -> Sequence[Any]:
         snapshots.drop_beyond(chunk.start)
@@ -94,8 +94,8 @@ def test_recurrent_layers_have_snapshots_where_later_prompts_leave_this_one(tool
         ends.append(chunk.stop)
         return [repeated[(chunk.stop - index) % len(repeated)] for index in range(chunk.wanted, 0, -1)]
 
-    _, chunks = drive(replace(REQUEST, max_tokens=12, stop=StopRule(indent=0)), tools, says)
-    prompt = tokenize_prompt(REQUEST.prompt, tools.tokenizer, CONTEXT, 12)
+    _, chunks = drive(replace(REQUEST, max_tokens=12, stop=StopRule(indent=0)), shared, says)
+    prompt = tokenize_prompt(REQUEST.prompt, shared.tokenizer, CONTEXT, 12)
     size = len(prompt.token_ids)
     assert {*(joint for joint in prompt.joints if joint), size - 8, size - 1, size} <= set(ends)
     assert prompt.joints[-1] == size - prompt.increment_tokens
@@ -103,32 +103,32 @@ def test_recurrent_layers_have_snapshots_where_later_prompts_leave_this_one(tool
     assert max(chunk.wanted for chunk in chunks) > 1
 
 
-def test_logprobs_are_those_of_the_text_alone(tools: Tools) -> None:
+def test_logprobs_are_those_of_the_text_alone(shared: SharedState) -> None:
     request = replace(REQUEST, stop_texts=("\n",), top_logprobs=2)
-    said = [token_id for text in ("a", "b", "\n") for token_id in tools.tokenizer.encode(text)]
-    run, chunks = drive(request, tools, one_after_another(said))
+    said = [token_id for text in ("a", "b", "\n") for token_id in shared.tokenizer.encode(text)]
+    run, chunks = drive(request, shared, one_after_another(said))
     assert {chunk.top for chunk in chunks if chunk.wanted} == {2}
     assert run.completion().tokens == (TokenLogprob("a", -0.5), TokenLogprob("b", -0.5))
 
 
-def test_a_late_text_ends_after_its_first_line(tools: Tools) -> None:
-    said = [token_id for text in ("a", "b", "\n", "c") for token_id in tools.tokenizer.encode(text)]
-    run, _ = drive(replace(REQUEST, stop=StopRule(indent=0), max_decode_ms=1), tools, slowly(one_after_another(said)))
+def test_a_late_text_ends_after_its_first_line(shared: SharedState) -> None:
+    said = [token_id for text in ("a", "b", "\n", "c") for token_id in shared.tokenizer.encode(text)]
+    run, _ = drive(replace(REQUEST, stop=StopRule(indent=0), max_decode_ms=1), shared, slowly(one_after_another(said)))
     assert (run.completion().text, run.completion().finish_reason) == ("ab\n", "length")
 
 
 @pytest.mark.parametrize(("least", "text"), [(0.0, "a" * 10), (0.3, "aaa"), (0.37, "aa"), (1.0, "a")])
-def test_an_improbable_text_ends(tools: Tools, least: float, text: str) -> None:
-    said = [*tools.tokenizer.encode("a") * 10, min(tools.tokenizer.markers.end)]
-    run, _ = drive(replace(REQUEST, max_tokens=12, min_probability=least), tools, one_after_another(said))
+def test_an_improbable_text_ends(shared: SharedState, least: float, text: str) -> None:
+    said = [*shared.tokenizer.encode("a") * 10, min(shared.tokenizer.markers.end)]
+    run, _ = drive(replace(REQUEST, max_tokens=12, min_probability=least), shared, one_after_another(said))
     assert run.completion().text == text  # each token has a probability of e**-0.5
     assert run.completion().finish_reason == ("length" if least else "eos")
 
 
-def test_every_text_has_the_time_limit_to_itself(tools: Tools) -> None:
-    a, two, b, newline = (tools.tokenizer.encode(text)[0] for text in ("a", "2", "b", "\n"))
+def test_every_text_has_the_time_limit_to_itself(shared: SharedState) -> None:
+    a, two, b, newline = (shared.tokenizer.encode(text)[0] for text in ("a", "2", "b", "\n"))
     request = replace(REQUEST, stop=StopRule(indent=0), alternatives=1, max_decode_ms=1)
-    run, _ = drive(request, tools, slowly(one_after_another([beside(two, a), newline, b, newline])))
+    run, _ = drive(request, shared, slowly(one_after_another([beside(two, a), newline, b, newline])))
     assert run.completion().text == "2\n"
     assert run.completion().alternatives == (Alternative("ab\n", "length"),)
 

@@ -125,7 +125,7 @@ def test_a_slot_keeps_as_many_copies_of_states_as_memory_allows(mebibytes: float
 
 
 @pytest.mark.skipif(os.name != "posix", reason="needs scripts that can be executed")
-def test_one_that_fails_is_told(gguf: Path, tmp_path: Path) -> None:
+def test_one_that_fails_is_reported(gguf: Path, tmp_path: Path) -> None:
     program = write_program(tmp_path, fails=True)
     with pytest.raises(EngineUnavailable, match="llama-server ended with status 1"):
         start_llama_server(str(program), EngineOptions(str(gguf)))

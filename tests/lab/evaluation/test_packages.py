@@ -42,7 +42,7 @@ def test_a_package_is_downloaded_once(tmp_path: Path, monkeypatch: pytest.Monkey
     assert [path.name for path in (tmp_path / "python").iterdir()] == ["sample-1.0"]
 
 
-def test_a_failed_download_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_download_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(command: tuple[str, ...], **_: object) -> None:
         raise subprocess.CalledProcessError(1, command, stderr="ERROR: No matching distribution found\n")
 

@@ -14,7 +14,7 @@ from lsp_server.context.index.database import IndexWriter, index_file
 from lsp_server.context.index.scan import NO_RULES, scan
 from lsp_server.context.proposals import PromptPlace, TextProposal
 from lsp_server.documents.documents import Document, Position
-from lsp_server.suggesting.open_documents import Surroundings
+from lsp_server.suggesting.open_documents import EditorWorkspace
 from protocol.settings import Settings
 
 ALPHA = "alpha = beta(gamma, delta)\n" * 20
@@ -44,16 +44,16 @@ def opened(folder: Path, text: str = "from lib import load\nalpha = beta(gamma)\
     return Document.from_text((folder / "a.py").as_uri(), "python", 1, text)
 
 
-async def snippets(surroundings: Surroundings, document: Document, settings: Settings = SETTINGS) -> list[str]:
+async def snippets(workspace: EditorWorkspace, document: Document, settings: Settings = SETTINGS) -> list[str]:
     cursor = Position(len(document.lines) - 1, 0)
-    await surroundings.gather(document, cursor, settings)
-    planner = surroundings.planner(document, settings)
+    await workspace.gather(document, cursor, settings)
+    planner = workspace.planner(document, settings)
     return [snippet.path for snippet in planner.plan(cursor).prompt.context]
 
 
 async def test_definitions_and_neighbours_reach_the_prompt(folder: Path) -> None:
-    surroundings = Surroundings.of_folders([folder.as_uri()])
-    assert await snippets(surroundings, opened(folder)) == ["lib.py", "near.py"]
+    workspace = EditorWorkspace.of_folders([folder.as_uri()])
+    assert await snippets(workspace, opened(folder)) == ["lib.py", "near.py"]
 
 
 @pytest.mark.parametrize(
@@ -68,28 +68,28 @@ async def test_definitions_and_neighbours_reach_the_prompt(folder: Path) -> None
     ],
 )
 async def test_each_source_can_be_off(folder: Path, settings: Settings, paths: list[str]) -> None:
-    assert await snippets(Surroundings.of_folders([folder.as_uri()]), opened(folder), settings) == paths
+    assert await snippets(EditorWorkspace.of_folders([folder.as_uri()]), opened(folder), settings) == paths
 
 
 async def test_what_becomes_excluded_leaves_though_the_index_has_it(folder: Path) -> None:
     now = [0.0]
-    surroundings = Surroundings.of_folders([folder.as_uri()], lambda: now[0])
+    workspace = EditorWorkspace.of_folders([folder.as_uri()], lambda: now[0])
     document = opened(folder, "from secret import token\nfrom lib import load\ntoken + load(\n")
-    assert await snippets(surroundings, document) == ["lib.py"]
+    assert await snippets(workspace, document) == ["lib.py"]
     (folder / ".gitignore").write_text("secret.py\nlib.py\n")
     now[0] = 10.0
-    assert "lib.py" not in await snippets(surroundings, document)
+    assert "lib.py" not in await snippets(workspace, document)
 
 
 async def test_a_definition_that_its_file_has_no_more_leaves(folder: Path) -> None:
-    surroundings = Surroundings.of_folders([folder.as_uri()])
+    workspace = EditorWorkspace.of_folders([folder.as_uri()])
     document = opened(folder, "from lib import load\nload(\n")
-    assert await snippets(surroundings, document) == ["lib.py"]
+    assert await snippets(workspace, document) == ["lib.py"]
     (folder / "lib.py").write_text("# one more line\n" + LIB)
-    assert await snippets(surroundings, document) == ["lib.py"]
+    assert await snippets(workspace, document) == ["lib.py"]
     (folder / "lib.py").write_text(LIB.replace("load", "save"))
     index(folder)
-    assert await snippets(surroundings, document) == []
+    assert await snippets(workspace, document) == []
 
 
 class Slow:
@@ -109,22 +109,22 @@ async def test_a_slow_source_blocks_nothing_and_outlives_who_waited(
 ) -> None:
     slow = Slow()
     monkeypatch.setattr("lsp_server.context.gathering.SimilarChunks", lambda: slow)
-    surroundings = Surroundings.of_folders([folder.as_uri()])
+    workspace = EditorWorkspace.of_folders([folder.as_uri()])
     document = opened(folder)
-    waiting = asyncio.create_task(surroundings.gather(document, Position(1, 0), SETTINGS))
+    waiting = asyncio.create_task(workspace.gather(document, Position(1, 0), SETTINGS))
     await asyncio.to_thread(slow.begun.wait, 60)
-    planner = surroundings.planner(document, SETTINGS)
+    planner = workspace.planner(document, SETTINGS)
     assert planner.plan(Position(1, 0)).prompt.context == ()  # it takes what is ready
     waiting.cancel()
     slow.go_on.set()
-    await surroundings.gather(document, Position(1, 0), SETTINGS)
-    assert {each.rpartition("/")[2] for each in surroundings.ring.uris_for(document.uri)} == {"lib.py"}
+    await workspace.gather(document, Position(1, 0), SETTINGS)
+    assert {each.rpartition("/")[2] for each in workspace.ring.uris_for(document.uri)} == {"lib.py"}
 
 
 async def test_a_fault_in_a_source_costs_its_proposals_alone(
     folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    surroundings = Surroundings.of_folders([folder.as_uri()])
+    workspace = EditorWorkspace.of_folders([folder.as_uri()])
     monkeypatch.setattr("lsp_server.context.symbols.imports_of", lambda *_: 1 // 0)
-    assert await snippets(surroundings, opened(folder)) == []
+    assert await snippets(workspace, opened(folder)) == []
     assert "ZeroDivisionError" in caplog.text

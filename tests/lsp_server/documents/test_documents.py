@@ -223,7 +223,7 @@ async def test_a_cell_gets_another_language_by_the_same_uri(editor: Editor, core
     assert await prompt(editor, core, "b", 0, 3) == ("import os\nos.", "\n")
 
 
-def test_what_another_arrangement_changes_is_told() -> None:
+def test_what_another_arrangement_changes_is_reported() -> None:
     one, two, three = (Document.from_text(uri(name), "python", 1, f"{name} = 1\nend") for name in ("a", "b", "c"))
     cells = Cells(f"{NOTEBOOK}#python", "python")
     assert cells.arrange([one, three]) == LineChange(0, 0, 4)

@@ -48,7 +48,7 @@ HARMLESS = """
 
 
 @pytest.mark.parametrize("path", SECRETS.split())
-def test_a_secret_is_told(path: str) -> None:
+def test_a_secret_is_reported(path: str) -> None:
     assert (secret_reason(path) or "").endswith(" in the built-in list of secrets")
 
 

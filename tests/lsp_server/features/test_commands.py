@@ -302,7 +302,7 @@ async def test_a_long_prompt_is_the_reason_while_it_is_computed(editor: Editor, 
     editor.open("a")
     request = asyncio.create_task(editor.suggested_text(0, 1))
     await until(lambda: core.asked)
-    await core.tell_prefill(512, 1280)
+    await core.report_prefill(512, 1280)
     await until(lambda: editor.reasons)
     assert (await told(editor))[1].startswith("The model is reading the prompt: 512 of 1280 tokens.")
     read.set()

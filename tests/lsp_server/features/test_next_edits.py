@@ -248,7 +248,7 @@ async def test_without_a_model_nothing_is_asked(core: FakeCore) -> None:
         assert core.asked == []
 
 
-async def test_a_model_of_no_known_format_is_told(core: FakeCore) -> None:
+async def test_a_model_of_no_known_format_is_reported(core: FakeCore) -> None:
     async with editor_on(core, settings={"nextEditModel": "qwen"}) as editor:
         await until(lambda: editor.messages)
         assert "qwen is no next-edit model" in editor.messages[0]

@@ -17,7 +17,7 @@ from lsp_server.filters.cursor_context import Insertion
 from lsp_server.filters.likely import LEAST_PROBABILITY
 from lsp_server.suggesting import editing_session
 from lsp_server.suggesting.editing_session import EditingSession
-from lsp_server.suggesting.open_documents import OpenDocument, Surroundings
+from lsp_server.suggesting.open_documents import EditorWorkspace, OpenDocument
 from lsp_server.suggesting.queries import Query, Selected
 from lsp_server.suggesting.requests import PromptCost
 from protocol.errors import BadInput, CoreUnavailable, MidfillError
@@ -87,7 +87,7 @@ def opened(session: EditingSession, text: str, language: str = "python") -> Open
 async def allowed(session: EditingSession, text: str) -> OpenDocument:
     """An open document that is not excluded, as looked up just now."""
     document = opened(session, text)
-    await document.surroundings.verdicts.look([document.document.uri])
+    await document.workspace.verdicts.look([document.document.uri])
     return document
 
 
@@ -149,7 +149,7 @@ async def test_the_rules_are_looked_at_while_the_core_is_at_work(
         return completion("1")
 
     document = await allowed(session, "x = ()\n")
-    monkeypatch.setattr(document.surroundings.verdicts, "renew", lambda uris, _: happened.extend(uris))
+    monkeypatch.setattr(document.workspace.verdicts, "renew", lambda uris, _: happened.extend(uris))
     core.answer = answer_later
     assert await session.suggest(document, Query(Position(0, 5))) == (Insertion("1"),)
     assert happened == ["file:///a", "answered"]
@@ -260,13 +260,13 @@ async def test_at_rest_the_sources_gather_for_the_place_before_the_anchor_is_lai
     core: StubCore, hasty: EditingSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gathered: list[tuple[Position, int]] = []
-    gather = Surroundings.gather
+    gather = EditorWorkspace.gather
 
-    async def note(self: Surroundings, document: Document, cursor: Position, settings: Settings) -> None:
+    async def note(self: EditorWorkspace, document: Document, cursor: Position, settings: Settings) -> None:
         gathered.append((cursor, len(core.requests)))
         await gather(self, document, cursor, settings)
 
-    monkeypatch.setattr(Surroundings, "gather", note)
+    monkeypatch.setattr(EditorWorkspace, "gather", note)
     document = opened(hasty, "")
     await hasty.suggest(document, Query(Position(0, 0)))
     document.apply(Edit(Position(0, 0), Position(0, 0), "long line\n" * 120))
@@ -543,7 +543,7 @@ async def test_what_the_user_does_meanwhile_says_where_they_look(core: StubCore,
     hasty.close(hasty.open("file:///c.py", "python", 1, "x = ").document.uri)
     await asyncio.sleep(0.05)
     assert [request.session for request in core.requests] == ["me/file:///a.py"]
-    assert set(here.surroundings.ring.uris_for(here.session)) == {"file:///a.py"}
+    assert set(here.workspace.ring.uris_for(here.session)) == {"file:///a.py"}
 
 
 async def test_a_request_waits_for_the_core_to_start(core: StubCore, session: EditingSession) -> None:
@@ -597,7 +597,7 @@ async def test_a_key_costs_no_more_with_more_documents(
     for document in many:
         await session.suggest(document, Query(Position(0, 4)))
     counted: list[str] = []
-    verdicts = many[0].surroundings.verdicts
+    verdicts = many[0].workspace.verdicts
     older, look = verdicts._is_any_older, verdicts._rules.verdict
     monkeypatch.setattr(verdicts, "_is_any_older", lambda uris, s: counted.extend(uris) or older(uris, s))
     monkeypatch.setattr(verdicts, "_now", lambda: time.monotonic() + 3)
@@ -671,7 +671,7 @@ async def test_an_answer_is_not_shown_if_the_rules_exclude_the_document_meanwhil
 
     async def exclude() -> Completion:
         (tmp_path / ".midfillignore").write_text("*.py\n")
-        verdicts = document.surroundings.verdicts
+        verdicts = document.workspace.verdicts
         later = time.monotonic() + 3
         verdicts._now = lambda: later
         verdicts._rules._ignored._now = verdicts._now

@@ -68,7 +68,7 @@ def test_a_whole_text_makes_what_was_before_it_irrelevant(documents: OpenDocumen
         (2, [Change("", (ClientPosition(1, 0), ClientPosition(0, 0)))], "before its start"),
     ],
 )
-def test_out_of_step_until_the_whole_text_is_told(
+def test_out_of_step_until_the_whole_text_is_sent(
     documents: OpenDocuments, version: int, changes: list[Change], reason: str
 ) -> None:
     with pytest.raises(BadInput, match=reason):
@@ -198,7 +198,7 @@ def test_other_settings_end_what_was_offered_by_those_before(documents: OpenDocu
     assert documents[URI].suggestions == ()
 
 
-def test_a_line_that_is_too_long_is_not_followed_until_the_whole_text_is_told(
+def test_a_line_that_is_too_long_is_not_followed_until_the_whole_text_is_sent(
     documents: OpenDocuments, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("lsp_server.suggesting.open_documents._LONGEST_FOLLOWED", 9)

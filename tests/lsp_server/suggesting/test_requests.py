@@ -11,7 +11,7 @@ from lsp_server.core_client.link import LinkStatus
 from lsp_server.documents.documents import Edit, Position
 from lsp_server.suggesting import editing_session, requests
 from lsp_server.suggesting.editing_session import EditingSession
-from lsp_server.suggesting.open_documents import OpenDocument, OpenDocuments, Surroundings
+from lsp_server.suggesting.open_documents import EditorWorkspace, OpenDocument, OpenDocuments
 from lsp_server.suggesting.requests import Preparing, runs_on_battery
 from protocol.settings import PrepareAhead, Settings
 from tests.lsp_server.suggesting.test_editing_session import StubCore, until_rest
@@ -163,10 +163,10 @@ async def test_clicks_without_an_edit_send_nothing_to_the_core(
 ) -> None:
     gathered: list[Position] = []
 
-    async def note(_: Surroundings, document: object, cursor: Position, settings: Settings) -> None:
+    async def note(_: EditorWorkspace, document: object, cursor: Position, settings: Settings) -> None:
         gathered.append(cursor)
 
-    monkeypatch.setattr(Surroundings, "gather", note)
+    monkeypatch.setattr(EditorWorkspace, "gather", note)
     session.core_changed(LinkStatus("starting"))
     document = session.open("file:///a", "python", 1, "value = compute(1)\n" * LINES)
     await asyncio.sleep(0.01)

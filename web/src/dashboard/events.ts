@@ -7,7 +7,7 @@ const RETRY_MS = 1500;
 
 const ENDED = "The core has ended. An editor starts it again, and so does";
 
-export interface Stretch {
+export interface PromptSpan {
   part: "snippets" | "prefix" | "suffix" | "increment";
   resident: boolean;
   text: string;
@@ -24,7 +24,7 @@ export interface Answered {
   cache_outcome?: CacheOutcome;
   usage?: Usage;
   text?: string;
-  prompt?: Stretch[];
+  prompt?: PromptSpan[];
 }
 
 export interface Tier {

@@ -18,12 +18,12 @@ export function showPrompt({ session, is_prefetch: isPrefetch, cache_outcome: ca
   byId("computed-outcome").className = outcome;
   const pieces: HTMLElement[] = [];
   let part = "";
-  for (const stretch of prompt) {
-    if (stretch.part !== part) {
-      part = stretch.part;
-      pieces.push(element("b", "", PARTS[stretch.part]));
+  for (const span of prompt) {
+    if (span.part !== part) {
+      part = span.part;
+      pieces.push(element("b", "", PARTS[span.part]));
     }
-    pieces.push(element("span", stretch.resident ? "stretch resident" : `stretch computed ${outcome}`, stretch.text));
+    pieces.push(element("span", span.resident ? "span resident" : `span computed ${outcome}`, span.text));
   }
   pieces.push(element("span", "completion", text));
   const shown = byId("prompt");

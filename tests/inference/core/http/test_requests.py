@@ -88,7 +88,7 @@ async def test_a_reader_that_is_late_gets_fewer_pieces_of_the_same_text() -> Non
     assert "".join(text for _, text, _ in pieces) == "a" * 999
 
 
-async def test_a_whole_text_is_not_told_while_it_grows() -> None:
+async def test_a_whole_text_is_not_reported_while_it_grows() -> None:
     """So that a request whose server fails may begin again at another."""
     assert await ask(Scripted(["a", "ab"]), grows=False) == [(0, "ab", True)]
 
@@ -120,7 +120,7 @@ async def test_a_refused_request_raises_before_any_text() -> None:
         await ask(Full(["a"]))
 
 
-def test_a_prompt_of_another_model_is_told_once_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_prompt_of_another_model_is_reported_once_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
     asking = Asking(cast("Scheduler", Scripted([])), nullcontext, TextAnchors())
     for _ in range(2):
         asking.rendered(REQUEST, "<|fim_hole|>x = ", repeatable=False)
