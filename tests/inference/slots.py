@@ -10,7 +10,7 @@ from kv_store.tiers import MemoryStorage, Tier
 
 def last_slot(engine: Engine) -> Slot:
     """The workspace that was used last, of an engine that is at no work."""
-    assert not engine._slots._lent
+    assert not engine._slots._in_use
     return engine._slots._idle[-1]
 
 
