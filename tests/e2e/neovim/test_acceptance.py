@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from tests.e2e.neovim.conftest import OpenScripted
+from tests.e2e.neovim.conftest import OpenScripted, on_both
 from tests.e2e.neovim.driver import Neovim, Program, until
 from tests.e2e.neovim.script import Script
+
+pytestmark = on_both  # undo, macros and `.` are Neovim's
 
 BLOCK = "x:\n        pass\n    else:\n        two three four five six"
 # What would change typed text: indentation, comment leaders, line breaks, mappings, abbreviations, closed brackets.

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.neovim.conftest import OpenNeovim, OpenScripted
+from tests.e2e.neovim.conftest import OpenNeovim, OpenScripted, on_both
 from tests.e2e.neovim.driver import Neovim, until
 from tests.e2e.neovim.script import Script
 
@@ -26,6 +26,7 @@ def status(state: str, **more: Any) -> dict[str, Any]:
     return {"state": state, "message": "", "model": "bundled", "device": "cpu", "progress": None} | more
 
 
+@on_both
 def test_the_core_is_controlled(open_scripted: OpenScripted, script: Script) -> None:
     script.answer(commands=COMMANDS)
     neovim = open_scripted("")
@@ -65,6 +66,7 @@ def test_a_restart_does_not_wait_for_a_core_that_hangs(open_scripted: OpenScript
     until(lambda: len(script.told("initialize")) == 2)
 
 
+@on_both
 def test_the_dashboard_is_opened_in_the_browser_or_the_reason_told(open_scripted: OpenScripted, script: Script) -> None:
     script.answer(commands=["midfill.linkDashboard"], result="http://127.0.0.1:1/dashboard#code")
     neovim = open_scripted("")
@@ -151,6 +153,7 @@ def reason(kind: str, text: str, explanation: str, *, lasts: bool = True, **acti
     return {"kind": kind, "text": text, "explanation": explanation, "actions": actions, "lasts": lasts}
 
 
+@on_both
 def test_reasons_are_reported_in_the_servers_words(open_scripted: OpenScripted, script: Script) -> None:
     script.answer(commands=["midfill.suggestHere", "midfill.snooze"])
     neovim = open_scripted("")
@@ -233,6 +236,7 @@ def reported_models(script: Script) -> list[Any]:
     return [params["settings"]["midfill"]["model"] for params in changes if "midfill" in params["settings"]]
 
 
+@on_both
 def test_a_model_of_this_machine_is_chosen(open_scripted: OpenScripted, script: Script) -> None:
     script.answer(commands=LIST_MODELS, result=[CAN_RUN, CANNOT, REMOTE])
     neovim = open_scripted("")
@@ -281,6 +285,7 @@ def test_a_model_of_the_hub_is_downloaded_before_it_is_taken(open_scripted: Open
     until(lambda: reported_models(script) == ["a/coder-GGUF"])
 
 
+@on_both
 def test_a_download_is_shown_and_cancelled(open_scripted: OpenScripted, script: Script) -> None:
     neovim = open_scripted("")
     until(lambda: script.told("initialized"))

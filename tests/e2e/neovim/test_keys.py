@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
-from tests.e2e.neovim.conftest import OpenNeovim, OpenScripted
+from tests.e2e.neovim.conftest import OpenNeovim, OpenScripted, on_both
 from tests.e2e.neovim.driver import Neovim, until
 from tests.e2e.neovim.script import Script
 
@@ -63,6 +61,7 @@ def check_former(neovim: Neovim) -> None:
     check_typed(neovim, "<F8>", "<F8>(remapped)")
 
 
+@on_both
 def test_keys_do_what_they_did_before(open_scripted: OpenScripted, script: Script, tmp_path: Path) -> None:
     (tmp_path / "script.vim").write_text(SCRIPT, encoding="utf-8")
     before = FORMER.format(script=tmp_path / "script.vim") + "vim.o.expandtab = true vim.o.shiftwidth = 4"
@@ -77,6 +76,7 @@ def test_keys_do_what_they_did_before(open_scripted: OpenScripted, script: Scrip
         neovim.keys(f"<{options.split('<')[1].split('>')[0]}>")
         until(lambda: neovim.text() == "abc")
     neovim.lua(script.setup())
+    assert len(script.told("initialize")) == 1
     mappings = neovim.lua("return vim.tbl_map(function(map) return map.desc or '' end, vim.api.nvim_get_keymap('i'))")
     assert sorted(desc for desc in mappings if desc.startswith("midfill: ")) == [
         f"midfill: {name}" for name in ("accept", "accept", "accept line", "accept word", "dismiss", "next")
@@ -84,14 +84,17 @@ def test_keys_do_what_they_did_before(open_scripted: OpenScripted, script: Scrip
     check_former(neovim)
 
 
-@pytest.mark.parametrize("key", ["<M-l>", "<C-l>", "<M-Right>", "<M-C-Right>", "<M-]>", "<C-]>"])
-def test_a_default_key_with_nothing_to_do_does_nothing(open_scripted: OpenScripted, key: str) -> None:
+def test_a_default_key_with_nothing_to_do_does_nothing(open_scripted: OpenScripted) -> None:
     neovim = open_scripted("ab\nab\n")
-    neovim.keys(f"i{key}{key}dd")
-    until(lambda: "dd" in neovim.text())
-    assert (neovim.text(), neovim.mode()) == ("ddab\nab", "i")
+    for key in ("<M-l>", "<C-l>", "<M-Right>", "<M-C-Right>", "<M-]>", "<C-]>"):
+        neovim.keys(f"<Esc>ggcc{key}{key}dd")
+        until(lambda: "dd" in neovim.text())
+        assert (neovim.text(), neovim.mode()) == ("dd\nab", "i"), key
+        neovim.keys("<Esc>u")
+        until(lambda: neovim.text() == "ab\nab")
 
 
+@on_both
 def test_a_chord_of_the_user_with_nothing_to_do_does_nothing(open_scripted: OpenScripted) -> None:
     neovim = open_scripted("", options="{ keys = { accept = '<A-CR>', dismiss = { '<M-S-x>', '<M-e>' } } }")
     check_typed(neovim, "<M-CR>a<M-S-x>b<M-e>c", "abc")
@@ -106,17 +109,6 @@ def test_control_l_goes_on_with_a_completion(open_scripted: OpenScripted) -> Non
     until(lambda: neovim.text().endswith("one three\none two|"))
 
 
-@pytest.mark.parametrize("key", ["<M-l>", "<C-l>"])
-def test_each_key_of_an_action_does_it(open_scripted: OpenScripted, script: Script, key: str) -> None:
-    neovim = open_scripted("")
-    script.answer("abc")
-    neovim.keys("i")
-    neovim.until_ghost()
-    script.answer()
-    neovim.keys(key)
-    until(lambda: neovim.text() == "abc")
-
-
 def test_an_unmapped_key_still_ends_abbreviations(open_scripted: OpenScripted) -> None:
     neovim = open_scripted("", options="{ keys = { accept = '/' } }", before="vim.cmd('iabbrev foo bar')")
     check_typed(neovim, "foo<C-]>!", "bar!")
@@ -128,19 +120,6 @@ def test_a_mapping_made_after_setup_is_left_alone(open_scripted: OpenScripted, s
     neovim.api.command("inoremap <F5> mine")
     neovim.lua(script.setup())
     check_typed(neovim, "<F5>", "mine")
-
-
-def test_setup_can_be_called_again(open_scripted: OpenScripted, script: Script) -> None:
-    neovim = open_scripted("")
-    neovim.lua(script.setup())
-    neovim.lua(script.setup("{ keys = { accept = '<F5>' } }"))
-    script.answer("abc")
-    neovim.keys("i")
-    neovim.until_ghost()
-    script.answer()
-    neovim.keys("<F5>")
-    until(lambda: neovim.text() == "abc")
-    assert len(script.told("initialize")) == 1
 
 
 def test_other_server_options_start_the_server_again(open_scripted: OpenScripted, script: Script) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from inference.text.tokenization import read_tokenizer
-from tests.e2e.neovim.conftest import OpenNeovim, OpenScripted
+from tests.e2e.neovim.conftest import OpenNeovim, OpenScripted, on_both
 from tests.e2e.neovim.driver import Neovim, soon, until
 from tests.e2e.neovim.script import Script
 from tests.inference.remote.fake_servers import FakeServer, llama_server, serving
@@ -41,6 +41,7 @@ def told(script: Script, command: str) -> list[Any]:
     return [each["arguments"] for each in script.told("workspace/executeCommand") if each["command"] == command]
 
 
+@on_both
 def test_one_key_jumps_and_applies(open_scripted: OpenScripted, script: Script) -> None:
     script.answer("", commands=COMMANDS, edit=edit_of(2, 4, 6, "bb"))
     neovim = open_scripted(TEXT)
@@ -69,6 +70,7 @@ def test_an_edit_of_lines_is_drawn_below_them_and_refused_by_a_key(open_scripted
     assert drawn(neovim) == ("", "")
 
 
+@on_both
 def test_typing_hides_it_and_ghost_text_comes_first(open_scripted: OpenScripted, script: Script) -> None:
     script.answer("", commands=COMMANDS, edit=edit_of(2, 4, 6, "bb"))
     neovim = open_scripted(TEXT)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.neovim.conftest import PROGRAMS, OpenNeovim, OpenScripted
+from tests.e2e.neovim.conftest import OpenNeovim, OpenScripted, on_both
 from tests.e2e.neovim.driver import PLUGIN, Neovim, Program, until
 from tests.e2e.neovim.script import Script
 from tests.e2e.neovim.test_commands import notify
@@ -19,6 +19,7 @@ def release(neovim: Neovim) -> None:
     neovim.lua("vim.lsp.buf_request_sync(0, 'test/release', {}, 60000)")
 
 
+@on_both
 def test_an_answer_to_an_earlier_text_is_not_shown(open_scripted: OpenScripted, script: Script) -> None:
     neovim = open_scripted("\n")
     script.answer("old", late=True)
@@ -33,36 +34,31 @@ def test_an_answer_to_an_earlier_text_is_not_shown(open_scripted: OpenScripted, 
     assert (neovim.ghost(), neovim.offer()) == ("new", "new")
 
 
-def test_an_answer_for_another_place_is_not_shown(open_scripted: OpenScripted, script: Script) -> None:
+@pytest.mark.parametrize("keys", ["<Down>", "<Esc>"])
+def test_an_answer_for_another_place_or_mode_is_not_shown(
+    open_scripted: OpenScripted, script: Script, keys: str
+) -> None:
     neovim = open_scripted("one\ntwo\n")
     script.answer("late", late=True)
     neovim.keys("A")
     until(lambda: script.told("textDocument/inlineCompletion"))
     script.answer()
-    neovim.keys("<Down>")
+    neovim.keys(keys)
     release(neovim)
     assert (neovim.ghost(), neovim.offer()) == ("", "")
 
 
-def test_an_answer_after_insert_mode_is_not_shown(open_scripted: OpenScripted, script: Script) -> None:
-    neovim = open_scripted("one\n")
-    script.answer("late", late=True)
-    neovim.keys("A")
-    until(lambda: script.told("textDocument/inlineCompletion"))
-    neovim.keys("<Esc>")
-    release(neovim)
-    assert (neovim.ghost(), neovim.offer()) == ("", "")
-
-
-@pytest.mark.parametrize("keys", ["<C-c>", "<Insert>", "<C-o>"])
-def test_what_is_shown_leaves_with_insert_mode(open_scripted: OpenScripted, script: Script, keys: str) -> None:
+@on_both
+def test_what_is_shown_leaves_by_a_key_or_with_insert_mode(open_scripted: OpenScripted, script: Script) -> None:
     """Neovim triggers no InsertLeave for Ctrl-C and for the change to Replace mode."""
     neovim = open_scripted("one\n")
     script.answer("abc def")
-    neovim.keys("A")
-    neovim.until_ghost()
-    neovim.keys(keys)
-    until(lambda: neovim.ghost() == "")
+    for keys in ("<C-]>", "<Esc>", "<C-c>", "<Insert>", "<C-o>"):
+        neovim.keys("<Esc>A")
+        neovim.until_ghost()
+        neovim.keys(keys)
+        until(lambda: (neovim.ghost(), neovim.offer()) == ("", ""))
+    assert neovim.text() == "one"
 
 
 def test_a_key_before_the_suggestion_that_was_asked_for_is_no_text(open_scripted: OpenScripted, script: Script) -> None:
@@ -79,8 +75,9 @@ def test_a_key_before_the_suggestion_that_was_asked_for_is_no_text(open_scripted
     assert neovim.until_ghost() == "abc"
 
 
-def test_messages_about_a_buffer_without_a_name_reach_it(open_scripted: OpenScripted, script: Script) -> None:
+def test_a_buffer_without_a_name_gets_messages_and_suggestions(open_scripted: OpenScripted, script: Script) -> None:
     neovim = open_scripted("")
+    script.answer("abc")
     neovim.api.command("enew | set filetype=python")
     until(lambda: len(script.told("textDocument/didOpen")) == 2)
     before = neovim.lua("return #vim.api.nvim_list_bufs()")
@@ -88,28 +85,12 @@ def test_messages_about_a_buffer_without_a_name_reach_it(open_scripted: OpenScri
     notify(neovim, "midfill/reason", textDocument=None, reason=reason)
     assert "Why." in neovim.lua("return vim.fn.execute('Midfill')")
     notify(neovim, "midfill/reason", textDocument={"uri": "file:///nowhere.py"}, reason=reason)
-    assert neovim.lua("return #vim.api.nvim_list_bufs()") == before
-
-
-def test_a_buffer_without_a_name_gets_suggestions(open_scripted: OpenScripted, script: Script) -> None:
-    neovim = open_scripted("")
-    script.answer("abc")
-    neovim.api.command("enew | set filetype=python")
-    until(lambda: len(script.told("textDocument/didOpen")) == 2)
-    before = neovim.lua("return #vim.api.nvim_list_bufs()")
     neovim.keys("ix")
     assert neovim.until_ghost() == "abc"
     assert neovim.lua("return #vim.api.nvim_list_bufs()") == before
 
 
-def test_the_place_where_the_cursor_stands_is_announced_when_the_server_is_up(
-    open_scripted: OpenScripted, script: Script
-) -> None:
-    open_scripted("one\ntwo\n")
-    until(lambda: script.told("midfill/didMoveCursor"))
-    assert script.told("midfill/didMoveCursor")[0]["position"] == {"line": 0, "character": 0}
-
-
+@on_both
 def test_what_is_shown_leaves_with_the_first_other_character(open_scripted: OpenScripted, script: Script) -> None:
     neovim = open_scripted("\n")
     script.answer("abc")
@@ -152,23 +133,11 @@ def test_next_asks_anew_where_none_of_the_alternatives_fits(open_scripted: OpenS
     until(lambda: script.told("textDocument/inlineCompletion")[-1]["context"]["triggerKind"] == 1)
 
 
-def test_half_typed_and_then_accepted_is_inserted_once(open_scripted: OpenScripted, script: Script) -> None:
-    neovim = open_scripted("\n")
-    script.answer("abc")
-    neovim.keys("i")
-    neovim.until_ghost()
-    script.answer("late", late=True)
-    neovim.keys("ab<M-l>")
-    until(lambda: neovim.text().startswith("abc"))
-    neovim.keys("!<Esc>")
-    until(lambda: neovim.mode() == "n")
-    assert neovim.write() == b"abc!\n"
-
-
-@pytest.mark.parametrize(("ending", "shown"), [("\n", "f(a):\n    b\n\n    c"), ("\r\n", "f(a):\n    b\n\n    c")])
-def test_lines_of_a_block(open_scripted: OpenScripted, script: Script, ending: str, shown: str) -> None:
-    neovim = open_scripted(f"def {ending}x{ending}")
-    block = shown.replace("\n", ending)
+@on_both
+def test_lines_of_a_block_in_a_file_with_crlf(open_scripted: OpenScripted, script: Script) -> None:
+    neovim = open_scripted("def \r\nx\r\n")
+    shown = "f(a):\n    b\n\n    c"
+    block = shown.replace("\n", "\r\n")
     script.answer(block)
     neovim.keys("A")
     until(lambda: neovim.ghost() == shown)
@@ -176,7 +145,7 @@ def test_lines_of_a_block(open_scripted: OpenScripted, script: Script, ending: s
     neovim.keys("<M-l>!")
     until(lambda: "!" in neovim.text())
     neovim.keys("<Esc>")
-    assert neovim.write() == f"def {block}!{ending}x{ending}".encode()
+    assert neovim.write() == f"def {block}!\r\nx\r\n".encode()
     assert neovim.api.current.window.cursor[0] == 4
 
 
@@ -195,6 +164,7 @@ def test_a_block_accepted_line_by_line_and_undone(open_scripted: OpenScripted, s
     until(lambda: neovim.text() == "def f():")
 
 
+@on_both
 def test_words_of_a_suggestion(open_scripted: OpenScripted, script: Script) -> None:
     neovim = open_scripted("\n")
     words = ["foo_bar", " =", " día", "(", "x", ")"]
@@ -209,17 +179,7 @@ def test_words_of_a_suggestion(open_scripted: OpenScripted, script: Script) -> N
         until(lambda rest=rest: neovim.ghost() == neovim.offer() == rest)  # type: ignore[misc]
 
 
-def test_brackets_behind_the_cursor_are_replaced(open_scripted: OpenScripted, script: Script) -> None:
-    neovim = open_scripted("f()\n")
-    script.answer("a, b):", replaced=1)
-    neovim.keys("A<Left>")
-    neovim.until_ghost()
-    script.answer()
-    neovim.keys("<M-l>!<Esc>")
-    until(lambda: neovim.mode() == "n")
-    assert neovim.write() == b"f(a, b):!\n"
-
-
+@on_both
 def test_behind_an_emoji(open_scripted: OpenScripted, script: Script) -> None:
     neovim = open_scripted("😋é()\n")
     script.answer("x) 🎉", replaced=1)
@@ -231,6 +191,7 @@ def test_behind_an_emoji(open_scripted: OpenScripted, script: Script) -> None:
     assert neovim.write() == "😋é(x) 🎉!\n".encode()
 
 
+@on_both
 def test_alternatives_are_asked_for_by_hand(open_scripted: OpenScripted, script: Script) -> None:
     neovim = open_scripted("\n")
     script.answer("one", "two", "three")
@@ -251,6 +212,7 @@ def test_alternatives_are_asked_for_by_hand(open_scripted: OpenScripted, script:
     until(lambda: neovim.text() == "three")
 
 
+@on_both
 def test_the_server_hears_what_became_of_a_suggestion(open_scripted: OpenScripted, script: Script) -> None:
     neovim = open_scripted("\n")
     command = {"title": "accepted", "command": "midfill.accepted", "arguments": [7]}
@@ -281,10 +243,11 @@ def test_words_accepted_before_the_next_answer_add_up(open_scripted: OpenScripte
     assert neovim.text().startswith("a b")
 
 
+@on_both
 def test_the_server_hears_of_moves_and_of_what_is_looked_at(open_scripted: OpenScripted, script: Script) -> None:
     neovim = open_scripted("one\ntwo\nthree\n")
+    assert until(lambda: script.told("midfill/didMoveCursor"))[0]["position"] == {"line": 0, "character": 0}
     neovim.keys("jj$")
-    until(lambda: script.told("midfill/didMoveCursor"))
     until(lambda: script.told("midfill/didMoveCursor")[-1]["position"] == {"line": 2, "character": 4})
     neovim.keys("ddk")  # an edit, then a move: the edit is told first
     until(lambda: script.told("textDocument/didChange"))
@@ -294,6 +257,7 @@ def test_the_server_hears_of_moves_and_of_what_is_looked_at(open_scripted: OpenS
     assert focused[-1]["textDocument"]["uri"].endswith("demo.py")
 
 
+@on_both
 def test_the_settings_arrive(open_neovim: OpenNeovim, script: Script) -> None:
     options = script.options.removesuffix("}") + ", settings = { maxTokens = 7, disabledLanguages = { 'c' } } }"
     neovim = open_neovim("", options=options)
@@ -307,24 +271,6 @@ def test_the_settings_arrive(open_neovim: OpenNeovim, script: Script) -> None:
     assert changed[-1] == {"settings": {"midfill": {"maxTokens": 8}}}
 
 
-def test_tab_by_the_users_choice(open_neovim: OpenNeovim, script: Script) -> None:
-    options = script.options.removesuffix("}") + ", keys = { accept = '<Tab>', dismiss = false } }"
-    neovim = open_neovim("\n", options=options, before="vim.o.expandtab = true vim.o.shiftwidth = 2")
-    until(lambda: script.told("textDocument/didOpen"))
-    script.answer("abc")
-    neovim.keys("i")
-    neovim.until_ghost()
-    script.answer()
-    neovim.keys("<Tab>")
-    until(lambda: neovim.text().startswith("abc"))
-    neovim.keys("<Tab>|<Esc>")
-    until(lambda: "|" in neovim.text())
-    assert neovim.text().startswith("abc ")
-    assert "\t" not in neovim.text()
-    assert neovim.lua("return vim.fn.maparg('<C-]>', 'i')") == ""
-
-
-@pytest.mark.parametrize("program", PROGRAMS[:1], ids=str)
 def test_neovims_own_inline_completion_asks_nothing_of_midfill(open_scripted: OpenScripted, script: Script) -> None:
     neovim = open_scripted("\n", before="vim.lsp.inline_completion.enable()")
     script.answer("abc")
@@ -346,6 +292,7 @@ def test_plug_maps(open_neovim: OpenNeovim, script: Script) -> None:
     until(lambda: neovim.text() == "abc")
 
 
+@on_both
 def test_a_server_that_keeps_dying_is_left_alone(open_neovim: OpenNeovim) -> None:
     neovim = open_neovim("", options="{ cmd = { 'sh', '-c', 'echo no such luck >&2; exit 3' } }")
     until(lambda: "keeps exiting, last with status 3. See :Midfill log" in neovim.messages())
@@ -362,9 +309,11 @@ def test_a_server_that_neovim_was_told_to_stop_stays_away(open_scripted: OpenScr
     assert len(script.told("initialize")) == 1
 
 
+@on_both
 def test_a_command_that_is_not_there_is_reported(open_neovim: OpenNeovim) -> None:
     neovim = open_neovim("", options="{ cmd = { 'no-such-midfill' } }")
     assert 'midfill: "no-such-midfill" is not executable. Set the path' in neovim.messages()
+    assert neovim.lua("return require('midfill').statusline()") == "midfill not found"
     assert "no language server in this buffer" in neovim.api.command_output("Midfill status")
     neovim.api.command("checkhealth midfill")
     assert '"no-such-midfill" is not executable' in neovim.text()
@@ -372,26 +321,24 @@ def test_a_command_that_is_not_there_is_reported(open_neovim: OpenNeovim) -> Non
     until(lambda: neovim.mode() == "n")
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ("{ comand = {} }", 'unknown option "comand"'),
-        ("{ settings = 3 }", 'option "settings" must be a table, not a number'),
-        ("{ keys = { acept = '<Tab>' } }", 'option "keys" has no key "acept"'),
-        ("{ keys = { next = { '<F5>', 6 } } }", 'option "keys.next" must be a string, a list of strings, or false'),
-        ("{ keys = { next = true } }", 'option "keys.next" must be a string, a list of strings, or false'),
-    ],
-)
-def test_bad_options_are_named(open_neovim: OpenNeovim, options: str, message: str) -> None:
-    before = f"local _, problem = pcall(require('midfill.config').set, {options}) vim.g.problem = problem"
-    neovim = open_neovim("", options="{ cmd = { 'no-such-midfill' } }", before=before)
-    assert message in neovim.lua("return vim.g.problem")
+BAD_OPTIONS = [
+    ("{ comand = {} }", 'unknown option "comand"'),
+    ("{ settings = 3 }", 'option "settings" must be a table, not a number'),
+    ("{ keys = { acept = '<Tab>' } }", 'option "keys" has no key "acept"'),
+    ("{ keys = { next = { '<F5>', 6 } } }", 'option "keys.next" must be a string, a list of strings, or false'),
+    ("{ keys = { next = true } }", 'option "keys.next" must be a string, a list of strings, or false'),
+]
 
 
-def test_unknown_subcommands_are_named_and_known_ones_offered(open_neovim: OpenNeovim) -> None:
+def test_bad_options_are_named(open_neovim: OpenNeovim) -> None:
     neovim = open_neovim("", options="{ cmd = { 'no-such-midfill' } }")
-    neovim.keys(":Midfill dance<CR>")
-    until(lambda: "unknown command :Midfill dance" in neovim.messages())
+    for options, message in BAD_OPTIONS:
+        problem = f"local _, problem = pcall(require('midfill.config').set, {options}) return problem"
+        assert message in neovim.lua(problem)
+
+
+def test_subcommands_are_offered(open_neovim: OpenNeovim) -> None:
+    neovim = open_neovim("", options="{ cmd = { 'no-such-midfill' } }")
     complete = "return vim.fn.getcompletion('Midfill ' .. ..., 'cmdline')"
     assert neovim.lua(complete, "") == [
         *("act", "cancel", "core", "dashboard", "disable", "enable"),
@@ -418,7 +365,6 @@ def test_the_help_has_tags_for_everything(program: Program, open_neovim: OpenNeo
 OFF = {
     "settings": ("{ settings = { automatic = false } }", ""),
     "buffer": ("{}", "Midfill disable buffer"),
-    "editor": ("{}", "Midfill disable"),
 }
 
 
@@ -447,19 +393,6 @@ def test_suggestions_on_request_alone(open_scripted: OpenScripted, script: Scrip
     until(lambda: neovim.mode() == "n")
     assert neovim.text() == "jabc!xyz"
     assert [each["context"]["triggerKind"] for each in script.told("textDocument/inlineCompletion")] == [1, 1]
-
-
-def test_automatic_suggestions_are_switched_while_the_server_runs(open_scripted: OpenScripted, script: Script) -> None:
-    neovim = open_scripted("\n")
-    script.answer("abc")
-    neovim.lua("require('midfill').configure({ automatic = false })")
-    neovim.keys("ix")
-    until(lambda: neovim.text() == "x")
-    neovim.lua("require('midfill').configure({ automatic = true })")
-    neovim.keys("y")
-    neovim.until_ghost()
-    (asked,) = script.told("textDocument/inlineCompletion")
-    assert asked["position"]["character"] == 2
 
 
 @pytest.mark.parametrize(
@@ -491,6 +424,7 @@ def test_a_carriage_return_within_a_line_is_no_line_end(
     until(lambda: neovim.api.current.line == line)
 
 
+@on_both
 def test_bytes_that_are_no_text_move_nothing(open_scripted: OpenScripted, script: Script) -> None:
     neovim = open_scripted("a\n")
     raw = "'\\xff\\xfeb\\xe4 \\xc3\\xa4\\xf0\\x9f\\x98\\x8b\\x9f!'"
@@ -507,23 +441,16 @@ def test_bytes_that_are_no_text_move_nothing(open_scripted: OpenScripted, script
     assert neovim.lua(f"return vim.api.nvim_get_current_line() == {raw} .. 'xabc'")
 
 
-@pytest.mark.parametrize(
-    ("filetype", "language"),
-    [("sh", "shellscript"), ("cs", "csharp"), ("yaml.ansible", "yaml"), ("javascript.jsx", "javascriptreact")],
-)
-def test_the_server_hears_of_languages_by_their_ids(
-    open_scripted: OpenScripted, script: Script, filetype: str, language: str
-) -> None:
-    neovim = open_scripted("", options=f"{{ settings = {{ disabledLanguages = {{ '{filetype}', 'css' }} }} }}")
-    assert script.told("initialize")[0]["initializationOptions"] == {"disabledLanguages": [language, "css"]}
-    neovim.api.command(f"enew | set filetype={filetype}")
-    opened = until(lambda: script.told("textDocument/didOpen")[1:])
-    assert opened[0]["textDocument"]["languageId"] == language
+IDS = {"sh": "shellscript", "cs": "csharp", "yaml.ansible": "yaml", "javascript.jsx": "javascriptreact", "css": "css"}
 
 
-@pytest.mark.parametrize("program", PROGRAMS[:1], ids=str)
-def test_an_id_of_a_language_stays_itself(open_neovim: OpenNeovim) -> None:
-    neovim = open_neovim("", options="{ cmd = { 'no-such-midfill' } }")
-    identity = "local id = require('midfill.languages').id return vim.tbl_map(id, ...)"
+def test_the_server_hears_of_languages_by_their_ids(open_scripted: OpenScripted, script: Script) -> None:
+    named = ", ".join(f"'{filetype}'" for filetype in IDS)
+    neovim = open_scripted("", options=f"{{ settings = {{ disabledLanguages = {{ {named} }} }} }}")
+    assert script.told("initialize")[0]["initializationOptions"] == {"disabledLanguages": [*IDS.values()]}
+    for number, (filetype, language) in enumerate(IDS.items(), start=1):
+        neovim.api.command(f"enew | set filetype={filetype}")
+        opened = until(lambda number=number: script.told("textDocument/didOpen")[number:])  # type: ignore[misc]
+        assert opened[0]["textDocument"]["languageId"] == language
     known = ["python", "javascriptreact", "typescript", "cpp", "shellscript", "csharp", "ruby", "lua", "plaintext"]
-    assert neovim.lua(identity, known) == known
+    assert neovim.lua("local id = require('midfill.languages').id return vim.tbl_map(id, ...)", known) == known

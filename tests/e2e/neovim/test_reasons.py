@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import json
-import os
-import re
-import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.e2e.neovim.conftest import NEWEST, PROGRAMS, OpenNeovim, OpenScripted
+from tests.e2e.neovim.conftest import OpenNeovim, OpenScripted, on_both
 from tests.e2e.neovim.driver import Neovim, until
 from tests.e2e.neovim.script import Script
-from tests.e2e.neovim.terminal import running
 from tests.e2e.neovim.test_commands import notify
 from tests.e2e.scripted_core import TOKEN
 
@@ -54,30 +49,8 @@ def status(neovim: Neovim) -> str:
 
 
 def until_said(neovim: Neovim, *words: str) -> str:
-    """Wait for :Midfill status to say all of it, and take a picture of the screen where asked for."""
-    until(lambda: all(word in status(neovim) for word in words) and status(neovim))
-    if folder := os.environ.get("E2E_SCREENSHOTS"):
-        reason = re.search(r"no suggestion \((.*?)\)", status(neovim))
-        name = re.sub(r"\W+", "-", reason[1]) if reason else "core-away"
-        take_picture(neovim, Path(folder, f"nvim-{name}.svg"))
-    return status(neovim)
-
-
-def take_picture(neovim: Neovim, file: Path) -> None:
-    """Show the editor in a terminal, with what :Midfill status prints, and write that to an SVG file."""
-    tmux = Path(shutil.which("tmux") or NEWEST.with_name("tmux"))
-    program, address = neovim.api.vvars["progpath"], neovim.api.vvars["servername"]
-    neovim.api.command("set termguicolors laststatus=2 statusline=%t%m%=%{v:lua.require'midfill'.statusline()}")
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        running(tmux, Path(folder), [program, "--server", address, "--remote-ui"]) as terminal,
-    ):
-        until(lambda: "midfill" in terminal.screen())
-        neovim.keys("<Cmd>Midfill status<CR>")
-        until(lambda: "Press ENTER" in terminal.screen())
-        terminal.save_picture(file, file.stem)
-        neovim.keys("<CR>")
-        until(lambda: "Press ENTER" not in terminal.screen())
+    """Wait for :Midfill status to say all of it."""
+    return until(lambda: all(word in status(neovim) for word in words) and status(neovim))
 
 
 def statusline(neovim: Neovim) -> str:
@@ -95,46 +68,6 @@ def open_with(open_neovim: OpenNeovim, core: Core) -> Callable[..., Neovim]:
     return open_file
 
 
-@pytest.mark.parametrize("program", PROGRAMS[:1], ids=str)
-@pytest.mark.parametrize(
-    ("short", "words", "how"),
-    [
-        ("excluded", "no prompt: .env in the built-in list of secrets.", {"name": ".env"}),
-        ("off for python", "disabledLanguages has this language", {"settings": "disabledLanguages = {'python'}"}),
-        ("off in this folder", "disabledFolders has this folder", {"settings": "disabledFolders = {'FOLDER'}"}),
-        ("off in comments", "The cursor is in a comment", {"settings": "suggestIn = {'strings'}", "text": "# a\n"}),
-        ("line too long", "has more than 10,000 characters", {"text": "a" * 10_001 + "\n"}),
-    ],
-)  # fmt: skip
-def test_what_rules_and_settings_switch_off(
-    open_with: Callable[..., Neovim], tmp_path: Path, short: str, words: str, how: dict[str, str]
-) -> None:
-    neovim = open_with(**{key: value.replace("FOLDER", str(tmp_path)) for key, value in how.items()})
-    neovim.keys("Ab")
-    until_said(neovim, f"no suggestion ({short}): ", words)
-    assert statusline(neovim) == f"midfill {short}"
-    assert neovim.ghost() == ""
-
-
-@pytest.mark.parametrize("program", PROGRAMS[:1], ids=str)
-def test_a_secret_is_suggested_in_when_the_user_wants_it(open_with: Callable[..., Neovim]) -> None:
-    neovim = open_with("KEY=\n", name=".env")
-    neovim.keys("A1")
-    until_said(neovim, ":Midfill act: Suggest here all the same")
-    neovim.keys("<Cmd>Midfill act<CR>")
-    assert neovim.until_ghost() == "x = 1"  # without another key
-
-
-@pytest.mark.parametrize("program", PROGRAMS[:1], ids=str)
-def test_suggestions_are_snoozed_and_come_back_without_a_key(open_with: Callable[..., Neovim]) -> None:
-    neovim = open_with()
-    neovim.keys("<Cmd>Midfill snooze 15<CR>Ab")
-    until_said(neovim, "no suggestion (snoozed until ", ":Midfill act: Resume now")
-    neovim.keys("<Cmd>Midfill act<CR>")
-    assert neovim.until_ghost() == "x = 1"
-
-
-@pytest.mark.parametrize("program", PROGRAMS[:1], ids=str)
 def test_suggestions_are_switched_off_in_a_buffer_and_everywhere(open_with: Callable[..., Neovim]) -> None:
     neovim = open_with()
     for scope, words in (("buffer", "switched off in this buffer"), ("", "switched off in this editor")):
@@ -146,23 +79,7 @@ def test_suggestions_are_switched_off_in_a_buffer_and_everywhere(open_with: Call
         until(lambda: "no suggestion" not in status(neovim))
 
 
-@pytest.mark.parametrize("program", PROGRAMS[:1], ids=str)
-def test_what_became_of_the_models_answer(open_with: Callable[..., Neovim], core: Core) -> None:
-    neovim = open_with()
-    core.do(answer="b", logprob=-3)
-    neovim.keys("Ac")
-    until_said(neovim, "no suggestion (unlikely): ", "is 5 %, below the setting holdBackPercent (20)")
-    assert neovim.ghost() == ""
-    neovim.keys("<Cmd>Midfill act<CR>")  # show it
-    assert neovim.until_ghost() == "b"
-    core.do(answer="")
-    neovim.keys("d")
-    until_said(neovim, "no suggestion (nothing to add): The model predicts")
-    core.do(answer="\nx = 1")
-    neovim.keys("e")
-    until_said(neovim, "no suggestion (not shown): The model wrote a suggestion, which midfill does not show: it")
-
-
+@on_both
 def test_while_the_model_loads_the_percentage_is_shown_and_the_suggestion_follows(
     open_with: Callable[..., Neovim], core: Core
 ) -> None:
@@ -173,33 +90,6 @@ def test_while_the_model_loads_the_percentage_is_shown_and_the_suggestion_follow
     assert statusline(neovim) == "midfill loading 40 %"
     core.do(status=READY, hold=False)
     assert neovim.until_ghost() == "x = 1"
-
-
-def test_a_long_prompt_is_shown_with_its_tokens_and_the_suggestion_follows(
-    open_with: Callable[..., Neovim], core: Core
-) -> None:
-    neovim = open_with()
-    core.do(hold=True)
-    neovim.keys("Ab")
-
-    def said() -> bool:
-        core.do(prefill=[512, 1280])
-        return "no suggestion (reading 512/1280 tokens): The model is reading the prompt" in status(neovim)
-
-    until(said)
-    until_said(neovim, "reading 512/1280")
-    core.do(hold=False)
-    assert neovim.until_ghost() == "x = 1"
-
-
-@pytest.mark.parametrize("program", PROGRAMS[:1], ids=str)
-def test_a_core_that_failed_or_is_away_is_reported_with_a_remedy(open_with: Callable[..., Neovim], core: Core) -> None:
-    core.do(status={"state": "failed", "detail": "no device 'banana'"})
-    neovim = open_with()
-    neovim.keys("Ab")
-    until_said(neovim, "no suggestion (failed): The core failed: no device 'banana'.", ":Midfill act: Restart the core")
-    core._process.kill()
-    until_said(neovim, "no suggestion (core unreachable): ", "cannot be reached: ", ":Midfill act: Try again now.")
 
 
 def test_the_server_has_the_editor_request_again(open_scripted: OpenScripted, script: Script) -> None:
@@ -225,6 +115,7 @@ def tell(neovim: Neovim, kind: str | None, text: str = "", *, lasts: bool = True
     notify(neovim, "midfill/reason", textDocument=None, reason=reason if kind else None)
 
 
+@on_both
 def test_a_reason_that_lasts_is_reported_once_behind_the_line_and_goes_with_it(open_scripted: OpenScripted) -> None:
     neovim = open_scripted("a\n")
     tell(neovim, "excluded", "excluded")
@@ -246,7 +137,6 @@ def test_a_reason_that_lasts_is_reported_once_behind_the_line_and_goes_with_it(o
     until(lambda: hint(neovim) == "")
 
 
-@pytest.mark.parametrize("program", PROGRAMS[:1], ids=str)
 def test_what_a_status_line_shows_or_one_request_met_is_not_reported_behind_the_line(
     open_scripted: OpenScripted, script: Script
 ) -> None:
@@ -266,7 +156,6 @@ def test_what_a_status_line_shows_or_one_request_met_is_not_reported_behind_the_
     [
         ("notes", "{}", "", "midfill needs a filetype", "it has no 'filetype', with which the server starts."),
         ("a.py", "{ filetypes = { 'lua' } }", "", "", "the option filetypes of setup() does not have python."),
-        ("a.py", "{ cmd = { 'no-such-midfill' } }", "", "midfill not found", '"no-such-midfill" is not executable.'),
         ("a.py", "{ cmd = { 'false' } }", "", "midfill server exited", "it keeps exiting. :Midfill log has"),
         ("a.py", "{}", "vim.cmd('autocmd BufEnter * set buftype=nofile')", "", "it is no file ('buftype' is nofile)."),
     ],
@@ -279,6 +168,7 @@ def test_a_buffer_without_a_server_says_why(
     until(lambda: f"midfill: no language server in this buffer: {words}" in status(neovim))
 
 
+@on_both
 def test_what_was_typed_before_the_server_came_is_answered_without_a_key(
     open_neovim: OpenNeovim, script: Script
 ) -> None:

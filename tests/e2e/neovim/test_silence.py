@@ -14,11 +14,9 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.conftest import READY_SECONDS
-from tests.e2e.neovim.conftest import PROGRAMS
+from tests.e2e.neovim.conftest import on_both
 from tests.e2e.neovim.driver import Program, environment, init_script, soon
 from tests.e2e.neovim.terminal import Terminal, running
-
-on_the_newest = pytest.mark.parametrize("program", PROGRAMS[:1], ids=str)
 
 TEXT = "def double(x):\n    return 2 * x\n\n\n"
 # Shows also that an answer has come, which the plugin's text does not.
@@ -112,7 +110,6 @@ def meet(program: Program, tmux: Path, runtime: Path, tmp_path: Path) -> Iterato
         yield opened
 
 
-@on_the_newest
 @pytest.mark.parametrize(
     ("situation", "settings", "files", "typed", "short", "words"),
     [
@@ -168,7 +165,6 @@ def test_a_rule_a_setting_or_a_core_is_named(
     user.asks(f"no suggestion ({short}): ", *words)
 
 
-@on_the_newest
 def test_a_model_that_does_not_exist_is_reported_at_once_and_on_request(meet: Meet) -> None:
     user = meet("no-model", "model = '/no/such/model'")
     user.sees("midfill: no model '/no/such/model'", "Press ENTER")
@@ -178,7 +174,6 @@ def test_a_model_that_does_not_exist_is_reported_at_once_and_on_request(meet: Me
     user.asks("The core failed: no model '/no/such/model'", ":Midfill act: Restart the core.")
 
 
-@on_the_newest
 def test_a_secret_is_suggested_in_once_the_user_has_said_so(meet: Meet) -> None:
     user = meet("secret", SHOW_ALL, name=".env")
     user.types("def triple(", "G", "o")
@@ -190,6 +185,7 @@ def test_a_secret_is_suggested_in_once_the_user_has_said_so(meet: Meet) -> None:
     user.sees("(answered)")
 
 
+@on_both
 def test_what_is_held_back_is_shown_where_the_user_left_off_on_request(meet: Meet) -> None:
     user = meet("held-back", HOLD_BACK)
     user.types("zq = ", "G", "o")
@@ -199,7 +195,6 @@ def test_what_is_held_back_is_shown_where_the_user_left_off_on_request(meet: Mee
     user.sees("-- INSERT --", "zq = np.")
 
 
-@on_the_newest
 def test_a_snooze_and_a_switch_say_how_they_end(meet: Meet) -> None:
     user = meet("snoozed", SHOW_ALL)
     user.waits_for_the_core()
@@ -220,7 +215,6 @@ def test_a_snooze_and_a_switch_say_how_they_end(meet: Meet) -> None:
     user.sees_no("midfill off")
 
 
-@on_the_newest
 def test_a_core_that_the_user_has_stopped(meet: Meet) -> None:
     user = meet("stopped", SHOW_ALL)
     user.types("def triple(", "G", "o")
@@ -236,7 +230,6 @@ def test_a_core_that_the_user_has_stopped(meet: Meet) -> None:
     user.sees_no("midfill stopped")
 
 
-@on_the_newest
 def test_a_file_without_a_file_type(meet: Meet) -> None:
     user = meet("no-filetype", SHOW_ALL, name="notes")
     user.sees("midfill needs a filetype")

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.conftest import READY_SECONDS
+from tests.e2e.neovim.conftest import on_both
 from tests.e2e.neovim.driver import Program, environment, init_script, soon, until
 from tests.e2e.neovim.terminal import Terminal, running
 
@@ -74,6 +75,7 @@ def type_until_ghost(terminal: Terminal, beginning: str, then: str) -> None:
     raise AssertionError(f"no suggestion while typing {beginning + then!r}:\n{terminal.screen()}")
 
 
+@on_both
 def test_ghost_text_is_seen_and_accepted(terminal: Terminal, program: Program, tmp_path: Path) -> None:
     until(lambda: READY.search(terminal.screen()), READY_SECONDS)
     terminal.type("G", "o", "C-u")
