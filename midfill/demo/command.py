@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
 from rich.console import Console
 
-from midfill.options import check_writable
 from protocol.settings import Settings
 
 _INTERRUPTED = 130
-_SAMPLES = {"python": "warehouse.py", "typescript": "basket.ts"}  # recorded sessions: midfill/samples
+SAMPLES = {"python": "warehouse.py", "typescript": "basket.ts"}  # recorded sessions: midfill/samples
 
 
 def demo_command(
@@ -25,7 +23,6 @@ def demo_command(
     language: Annotated[
         Literal["python", "typescript"], typer.Option(help="The language of the code that is typed.")
     ] = "python",
-    svg: Annotated[Path | None, typer.Option(help="Write a moving picture of the typing to this SVG file.")] = None,
 ) -> None:
     """Watch a language server and a core at work.
 
@@ -34,10 +31,9 @@ def demo_command(
     """
     from midfill.demo.demo import run_demo
 
-    check_writable(svg)
     console = Console()
     try:
-        asyncio.run(run_demo(console, settings, _SAMPLES[language], speed, share, svg))
+        asyncio.run(run_demo(console, settings, SAMPLES[language], speed, share=share))
     except KeyboardInterrupt:
         console.print("stopped")
         raise typer.Exit(_INTERRUPTED) from None

@@ -108,7 +108,6 @@ def test_every_setting_of_a_core_is_an_option_of_its_command() -> None:
         ),
         (["lsp", "--max-tokens", "0"], "midfill: --max-tokens = 0: must be at least 1"),
         (["core", "--log-file", "{empty}/no/core.log"], "midfill: {empty}/no/core.log cannot be written: No such file"),
-        (["demo", "--svg", "{empty}/no/demo.svg"], "midfill: {empty}/no/demo.svg cannot be written: No such file"),
         (["stats", "--html", "{empty}/no/page.html"], "midfill: {empty}/no/page.html cannot be written: No such file"),
         (["replay", "{trace}", "--dry", "--json", "{empty}"], "midfill: {empty} cannot be written: Is a directory"),
         (["replay", "{trace}", "--dry"], "midfill: {trace} is not a trace: it has no list `txns`"),

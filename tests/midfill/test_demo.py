@@ -3,18 +3,16 @@
 import ast
 import io
 import random
-import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Literal
-from xml.etree import ElementTree
 
 import pytest
 from rich.console import Console
 
 from lsp_server.documents.documents import Document, Edit, Position
 from lsp_server.documents.positions import ClientPosition
-from midfill.demo.demo import frame, plain_line, write_picture
+from midfill.demo.demo import frame, plain_line
 from midfill.demo.player import OUTCOME_STYLES, Keystroke, play, report, summarize
 from midfill.headless.lsp_session import Answer, ShownSuggestion, UsageReport
 from midfill.replay.trace import Step, Trace, read_trace
@@ -113,11 +111,6 @@ async def test_suggestions_that_are_right_are_accepted() -> None:
     assert len(keys) < len((await demo(nothing))[1])
 
 
-async def test_the_first_keys_are_typed_by_hand() -> None:
-    _, keys = await demo(oracle)
-    assert [key.kind for key in keys[:31]] == ["jump"] + ["key"] * 30
-
-
 async def test_suggestions_that_are_wrong_change_nothing_and_one_is_tried_out_and_undone() -> None:
     dice = random.Random(7)
 
@@ -166,11 +159,6 @@ def test_summary() -> None:
     assert (summary.median_ms, summary.p95_ms) == (10.0, 40.0)
 
 
-def test_summary_of_nothing() -> None:
-    summary = summarize([])
-    assert (summary.hit_share, summary.mean_recomputed, summary.p95_ms) == (0.0, 0.0, 0.0)
-
-
 def shown(renderable: object, width: int = 100) -> str:
     console = Console(file=io.StringIO(), width=width, color_system=None)
     console.print(renderable)
@@ -198,35 +186,6 @@ def test_report_states_what_was_run_and_what_was_counted() -> None:
     assert "model some-model, device cpu" in text
     assert "150.5 tokens" in text
     assert "612.4 tokens  with PSM (counted)" in text
-
-
-def visible(element: str, second: float) -> bool:
-    """Whether an element of the picture is seen at this time."""
-    animated = re.search(r'values="([^"]+)" keyTimes="([^"]+)" dur="([\d.]+)s"', element)
-    if animated is None:
-        return True
-    times = [float(time) * float(animated[3]) for time in animated[2].split(";")]
-    return dict(zip(times, animated[1].split(";"), strict=True))[max(t for t in times if t <= second)] == "visible"
-
-
-def test_picture(tmp_path: Path) -> None:
-    path = tmp_path / "demo.svg"
-    write_picture(path, RUN, "warehouse.py", "python")
-    svg = path.read_text(encoding="utf-8")
-    ElementTree.fromstring(svg)
-    assert "warehouse.py" in svg
-    rows = [line for line in svg.splitlines() if line.startswith('<g transform="translate(0 ')]
-    places = [re.search(r"translate\(0 (\d+)\)", row)[1] for row in rows]  # type: ignore[index]
-    for second in (0.0, 0.75, 5.0):
-        seen = [place for row, place in zip(rows, places, strict=True) if visible(row, second)]
-        assert len(seen) == len(set(seen))  # each place has one row at a time
-    costs = {second: "".join(row for row in rows if visible(row, second)) for second in (0.0, 0.75)}
-    assert "600 of 1,000" in costs[0.0]  # a prefetch, which is shown first
-    assert "300 of 1,000" not in costs[0.0]
-    assert "1 of 1,000" in costs[0.75]
-    still = "".join(row for row in rows if 'visibility="hidden"' not in row)
-    assert "more" in still  # a suggestion
-    assert "600 of 1,000" not in still
 
 
 def test_good_is_calm_and_costly_is_red() -> None:
