@@ -47,11 +47,11 @@ demo: setup
 PYTEST := $(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist worksteal
 
 test: setup
-	$(PYTEST) --ignore tests/lab
+	$(PYTEST) --ignore tests/lab --ignore tests/bench
 
-# The tests of `lab/`: training, evaluation, and how the bundled models were made.
+# The tests of `lab/` and `bench/`: training, evaluation, how the bundled models were made, and each bench in small.
 test-lab: setup
-	$(PYTEST) tests/lab
+	$(PYTEST) tests/lab tests/bench
 
 # Attacks on a core process, with what it holds of the system before and after; some minutes.
 test-faults: setup

@@ -27,13 +27,3 @@ def test_a_tiny_run_writes_a_row_per_engine_and_case(figures: Figures, capsys: p
     assert all(0 < row["quartiles"][0] <= row["microseconds"] <= row["quartiles"][1] for row in rows)
     assert all(row["times_torch"] > 0 and row["share_of_bandwidth"] > 0 for row in rows)
     assert "2048+8" in capsys.readouterr().out
-
-
-@needs_kernel
-def test_weights_and_cases_can_be_chosen(figures: Figures) -> None:
-    chosen = ("--weights", "int8", "--weights", "int4", "--case", "0+8", "--case", "16+2")
-    options = ("--shape", "tiny", "--threads", "1", "--rounds", "1", "--no-peers", "--level", "portable")
-    rows = figures("decode.py", *options, *chosen)["rows"]
-    assert [(row["case"], row["engine"].split()[1]) for row in rows] == [
-        ("0+8", "int8,"), ("0+8", "int4,"), ("16+2", "int8,"), ("16+2", "int4,")
-    ]  # fmt: skip

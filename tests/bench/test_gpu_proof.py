@@ -11,7 +11,7 @@ import gpu_proof
 import pytest
 import torch
 from proof.card import Card
-from proof.requests_file import RECORDED, read_requests, write_requests
+from proof.requests_file import RECORDED, read_requests
 from proof.runner import Outcome, Record, Runner
 
 from tests.bench.conftest import RunBench
@@ -118,19 +118,6 @@ def test_a_call_that_does_not_return_is_left_behind(tmp_path: Path, monkeypatch:
         assert left.wait(60)
     assert statuses == [1]
     assert [outcome.verdict for outcome in record.outcomes] == ["pass", "cut"]  # once
-
-
-def test_the_recorded_requests_are_a_sessions() -> None:
-    requests = read_requests()
-    assert len(requests) == 384
-    assert sum(request.max_tokens == 0 for request in requests) == 39
-    assert len({request.session for request in requests}) == 1
-
-
-def test_what_is_written_is_read(tmp_path: Path) -> None:
-    requests = read_requests()[:3]
-    write_requests(tmp_path / "file", requests)
-    assert read_requests(tmp_path / "file") == requests
 
 
 def test_recording_makes_the_file(tmp_path: Path, run_bench: RunBench) -> None:

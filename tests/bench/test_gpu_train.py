@@ -104,37 +104,6 @@ def test_what_comes_in_parts_is_unpacked_and_a_gguf_file_dequantized(corpus: Pat
     assert not (corpus / "tokenizer.json").exists()
 
 
-@pytest.mark.usefixtures("clock")
-def test_without_time_to_train_nothing_is_written(corpus: Path, tmp_path: Path) -> None:
-    base = write_checkpoint(tmp_path / "base", tie_word_embeddings=True)
-    records = run(corpus, tmp_path / "out", "--base", base, deadline=40)  # with the default reserve
-    assert records[-1]["kind"] == "no time to train"
-    assert records[-1]["short_by"] > 0
-    assert not list((tmp_path / "out").glob("weights-*"))
-
-
-@pytest.mark.usefixtures("clock")
-def test_a_run_that_is_cut_off_leaves_the_last_whole_weights(
-    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    base = write_checkpoint(tmp_path / "base", tie_word_embeddings=True)
-    steps = count()
-
-    def cut_off() -> int:
-        if next(steps) >= 15 and list((tmp_path / "out").glob("weights-*/index.json")):
-            raise KeyboardInterrupt
-        return 0
-
-    monkeypatch.setattr(gpu_train, "_memory", cut_off)
-    with pytest.raises(KeyboardInterrupt):
-        run(corpus, tmp_path / "out", "--base", base, "--part-minutes", "0.01", deadline=1000)
-    records = [json.loads(line) for line in (tmp_path / "out" / "log.jsonl").read_text().splitlines()]
-    assert len(of_kind(records, "step")) >= 15
-    (left,) = (folder for folder in (tmp_path / "out").glob("weights-*") if (folder / "index.json").is_file())
-    unpack(left, tmp_path / "model")
-    LlamaForCausalLM.from_pretrained(tmp_path / "model")
-
-
 @pytest.mark.parametrize(("seconds", "stopped"), [(1.0, False), (4.0, True)])
 def test_below_the_least_speed_nothing_is_compiled_any_more(seconds: float, stopped: bool) -> None:
     told: list[dict[str, Any]] = []

@@ -11,13 +11,6 @@ def outcome(number: int, kind: Verdict = "pass", **more: object) -> Outcome:
     return Outcome(number, f"section {number}", 10.0, 2.5, kind, **more)  # type: ignore[arg-type]
 
 
-def test_sections_stand_in_the_order_of_their_numbers_with_the_verdict_last() -> None:
-    lines = table([outcome(3, lines=["42 ms"]), outcome(1)], FACTS).splitlines()
-    assert [line[:2].strip() for line in lines if line[2:4] == "  " and line[:2].strip()] == ["1", "3"]
-    assert lines[-1] == "PROVEN (pass: 3, 1)"
-    assert "      42 ms" in lines
-
-
 @pytest.mark.parametrize(
     ("kinds", "failed"),
     [

@@ -1,12 +1,10 @@
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
-import pytest
-from proof.runner import Check, Finding, Record, Row, Runner, Section, Skipped, grouped
+from proof.runner import Check, Finding, Record, Row, Runner, Section, Skipped
 
 
 class Clock:
@@ -165,27 +163,3 @@ def test_the_running_section_is_known_until_it_ends(tmp_path: Path) -> None:
     runner.run([section(1, 5, measure)])
     assert [(outcome.verdict, outcome.rows, outcome.seconds) for outcome in seen] == [("cut", [{"row": 1}], 2)]
     assert runner.running is None
-
-
-def test_the_whole_is_json_in_the_order_of_numbers(tmp_path: Path) -> None:
-    clock = Clock()
-    check = Check("it holds", True, "1")
-    record = run(tmp_path, [section(number, 5, spending(clock, 1), lambda _: [check]) for number in (2, 1)], clock)
-    record.write({"machine": "a card"})
-    found = json.loads((tmp_path / "proof.json").read_text())
-    assert found["machine"] == "a card"
-    assert [each["number"] for each in found["sections"]] == [1, 2]
-    assert found["sections"][0]["checks"] == [{"what": "it holds", "passed": True, "found": "1"}]
-
-
-def test_rows_are_grouped_in_the_order_in_which_they_came() -> None:
-    rows: list[Row] = [{"way": "b", "n": 1}, {"way": "a", "n": 2}, {"other": 0}, {"way": "b", "n": 3}]
-    assert [(way, [row["n"] for row in own]) for way, own in grouped(rows, "way")] == [("b", [1, 3]), ("a", [2])]
-
-
-@pytest.mark.parametrize("deadline", [0.0, -5.0])
-def test_after_the_deadline_nothing_runs(tmp_path: Path, deadline: float) -> None:
-    clock = Clock()
-    outcomes = run(tmp_path, [section(1, 5, spending(clock, 1))], clock, deadline).outcomes
-    assert [outcome.verdict for outcome in outcomes] == ["skipped"]
-    assert clock.now == 0
