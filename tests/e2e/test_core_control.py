@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
-import sys
 from pathlib import Path
 from typing import Any
 
-import pytest
 from lsprotocol import types
 
-from protocol.settings import TINY_MODEL
 from tests.e2e.conftest import READY_SECONDS, OpenEditor, core_pids, open_ready, ready
 from tests.lsp_server.editor import Editor, until
 
@@ -30,39 +25,6 @@ async def another_core(editor: Editor, runtime: Path, former: int) -> int:
 
 def configure(editor: Editor, settings: dict[str, Any]) -> None:
     editor.workspace_did_change_configuration(types.DidChangeConfigurationParams(settings=settings))
-
-
-async def test_a_bad_device_is_corrected_in_the_settings(open_editor: OpenEditor, runtime: Path) -> None:
-    async with open_editor({"device": "banana"}) as editor:
-        editor.open(TEXT)
-        await editor.suggest(3, 0)
-        await editor.until_state("failed")
-        assert "banana" in editor.statuses[-1].message
-        (failed,) = core_pids(runtime)
-        configure(editor, {"device": "cpu"})
-        assert await another_core(editor, runtime, failed) != failed
-        assert editor.statuses[-1].message == ""
-
-
-@pytest.mark.skipif(os.name != "posix", reason="signals are POSIX's")
-async def test_a_core_that_hangs_is_reported_and_replaced(open_editor: OpenEditor, runtime: Path) -> None:
-    async with open_editor() as editor:
-        await open_ready(editor, TEXT)
-        (hung,) = core_pids(runtime)
-        os.kill(hung, signal.SIGSTOP)
-        assert await editor.suggest(3, 0) == []
-        await until(lambda: any("does not answer" in status.message for status in editor.statuses))
-        assert editor.statuses[-1].state != "ready"
-        assert await another_core(editor, runtime, hung) != hung
-
-
-async def test_a_restart_replaces_the_process(open_editor: OpenEditor, runtime: Path) -> None:
-    async with open_editor() as editor:
-        await open_ready(editor, TEXT)
-        (former,) = core_pids(runtime)
-        await editor.execute("midfill.restartCore")
-        assert await another_core(editor, runtime, former) != former
-        assert editor.messages == []
 
 
 def resident(core: dict[str, Any]) -> dict[str, int]:
@@ -116,18 +78,6 @@ async def test_a_stopped_core_stays_stopped_until_a_suggestion_is_requested_by_h
         assert len(core_pids(runtime)) == 1
 
 
-async def test_an_editor_that_is_opened_after_a_stop_starts_a_core_for_all(
-    open_editor: OpenEditor, runtime: Path
-) -> None:
-    async with open_editor() as one:
-        await open_ready(one, TEXT)
-        await stop_for((one,), runtime)
-        async with open_editor() as later:
-            await open_ready(later, TEXT)
-            await one.until_state("ready")
-        assert len(core_pids(runtime)) == 1
-
-
 async def test_a_core_that_another_editor_uses_stays_until_that_one_leaves(
     open_editor: OpenEditor, runtime: Path
 ) -> None:
@@ -142,21 +92,3 @@ async def test_a_core_that_another_editor_uses_stays_until_that_one_leaves(
         other.open(TEXT)
         await another_core(other, runtime, shared)
         assert other.statuses[-1].message == ""
-
-
-async def test_a_core_that_is_started_by_hand_takes_the_place_of_an_editors(
-    open_editor: OpenEditor, runtime: Path
-) -> None:
-    async with open_editor() as editor:
-        await open_ready(editor, TEXT)
-        (former,) = core_pids(runtime)
-        environment = os.environ | {"MIDFILL_RUNTIME_DIR": str(runtime), "MIDFILL_MODEL": TINY_MODEL}
-        by_hand = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "midfill", "core", "--port", "0", env=environment, stderr=asyncio.subprocess.DEVNULL
-        )
-        try:
-            assert await another_core(editor, runtime, former) == by_hand.pid
-            assert editor.statuses[-1].message == ""
-        finally:
-            by_hand.terminate()
-            await by_hand.wait()

@@ -7,8 +7,6 @@ import hashlib
 import itertools
 from pathlib import Path
 
-import pytest
-
 from tests.e2e.conftest import READY_SECONDS, OpenEditor, core_pids, open_ready, ready
 from tests.lsp_server.editor import until
 
@@ -43,21 +41,6 @@ async def test_typing_is_followed_suggested_and_hits_the_cache(open_editor: Open
         assert sum(map(bool, suggestions)) > len(typed) // 3  # few characters are shown only if they are likely
 
 
-@pytest.mark.parametrize(("encoding", "character"), [("utf-8", 10), ("utf-16", 8), ("utf-32", 7)])
-async def test_suggests_behind_an_emoji_in_every_encoding(
-    open_editor: OpenEditor, encoding: str, character: int
-) -> None:
-    async with open_editor(encoding=encoding) as editor:
-        await open_ready(editor, 's = "😋"\nprint(s)\n')
-        editor.change(2, (0, character), (0, character), ".")
-        for item in await editor.suggest(0, character + 1):
-            assert item.range is not None
-            assert item.range.start.character == character + 1
-        assert (await editor.last_usage()).position.character == character + 1
-        expected = 's = "😋".\nprint(s)\n'
-        assert (await editor.document_hash()).sha256 == hashlib.sha256(expected.encode()).hexdigest()
-
-
 async def test_windows_share_one_core(open_editor: OpenEditor, runtime: Path) -> None:
     async with open_editor() as one, open_editor() as other:
         one.open("import os\n")
@@ -66,29 +49,6 @@ async def test_windows_share_one_core(open_editor: OpenEditor, runtime: Path) ->
         await asyncio.gather(one.suggest(1, 0), other.suggest(1, 0))
         assert (await one.last_usage()).source == (await other.last_usage()).source == "core"
         assert len(core_pids(runtime)) == 1
-
-
-async def test_the_newest_request_is_answered_and_the_others_at_once(open_editor: OpenEditor) -> None:
-    async with open_editor() as editor:
-        await open_ready(editor, TEXT)
-        requests = [asyncio.create_task(editor.suggest(LINE + 1, column)) for column in range(5)]
-        *superseded, newest = await asyncio.gather(*requests)
-        assert superseded == [[], [], [], []]
-        await editor.document_hash()  # what is told behind an answer comes before the next one
-        assert [usage.position.character for usage in editor.usages if not usage.isPrefetch] == [4]
-        assert len(newest) <= 1
-
-
-async def test_a_wrong_token_is_reported_in_words(open_editor: OpenEditor, runtime: Path) -> None:
-    async with open_editor() as editor:
-        await open_ready(editor, "x")
-        (address,) = (file.read_text() for file in runtime.glob("core-*.json"))
-        url = address[address.index("ws://") : address.index("/ws") + 3]
-        async with open_editor({"core": url, "coreToken": "wrong"}) as stranger:
-            await until(lambda: stranger.messages)
-            assert "refused the token" in stranger.messages[0]
-            stranger.open("x")
-            assert await stranger.suggest(0, 1) == []
 
 
 async def test_a_folder_that_is_no_model_is_reported_in_words(open_editor: OpenEditor, tmp_path: Path) -> None:

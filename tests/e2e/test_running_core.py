@@ -19,7 +19,7 @@ from midfill.commands import app
 from midfill.complete import FilePosition, complete
 from midfill.core_to_ask import Waiting
 from midfill.doctor.checks import cores
-from protocol.errors import AlreadyServed, BadInput, Unauthorized
+from protocol.errors import AlreadyServed, Unauthorized
 from protocol.rendezvous import address_file, read_address
 from protocol.settings import TINY_MODEL, Settings
 from tests.midfill import conftest
@@ -48,23 +48,6 @@ def source(tmp_path: Path) -> Path:
     path = tmp_path / "sample.py"
     path.write_text("def area(width, height):\n    return \n", encoding="utf-8")
     return path
-
-
-def test_the_running_core_is_asked(
-    core: "subprocess.Popen[bytes]", source: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delattr("inference.loading.engine.load_engine")
-    result = CliRunner().invoke(app, ["complete", f"{source}:1:10", "--json"])
-    found = json.loads(result.stdout)
-    assert found["usage"]["generated_tokens"] > 0
-    assert found["model"] == TINY_MODEL
-
-
-def test_the_doctor_finds_it(core: "subprocess.Popen[bytes]") -> None:
-    result = CliRunner().invoke(app, ["doctor", "--json"])
-    found = json.loads(result.stdout)
-    assert found["ok"], found["problems"]
-    assert f"process {core.pid}, " in found["sections"]["core"][TINY_MODEL]
 
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="needs curl")
@@ -149,23 +132,3 @@ def test_a_second_core_of_the_model_is_refused_with_the_address_of_the_first(
     last = second.stderr.splitlines()[-1]
     assert last.startswith(f"midfill: a core serves tiny already: process {core.pid} at {address.url}")
     assert "midfill core stop" in last
-
-
-def test_the_core_is_listed_unloaded_and_stopped_by_hand(core: "subprocess.Popen[bytes]", source: Path) -> None:
-    assert run("complete", f"{source}:1:10").exit_code == 0
-    (listed,) = json.loads(run("core", "list", "--json").stdout)
-    assert (listed["model"], listed["state"], listed["pid"]) == (TINY_MODEL, "ready", core.pid)
-    assert listed["memory"]["workspaces"] >= 1
-    assert listed["memory"]["weights_bytes"] > 10_000_000
-    assert "the process had" in run("core", "unload").stdout
-    (listed,) = json.loads(run("core", "list", "--json").stdout)
-    assert (listed["state"], listed["memory"]["weights_bytes"]) == ("unloaded", 0)
-    refused = run("core", "restart")
-    assert refused.exit_code == 1
-    assert "it was started by hand" in refused.stderr
-    stopped = run("core", "stop", "--model", TINY_MODEL)
-    assert stopped.stdout == f"stopped tiny (process {core.pid})\n"
-    assert "A core starts again when you request a suggestion by hand" in stopped.stderr
-    assert core.wait(START_SECONDS) == 0
-    assert run("core", "list").stdout == "tiny  stopped (by `midfill core stop`)\n"
-    assert isinstance(run("core", "stop").exception, BadInput)
