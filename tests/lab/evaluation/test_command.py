@@ -61,12 +61,6 @@ def test_no_code_is_run_unless_it_is_allowed(rows: Rows) -> None:
     assert "--allow-code-execution" in said
 
 
-def test_every_split_of_the_benchmark(rows: Rows) -> None:
-    splits = "single-line,multi-line,random-span,random-span-light"
-    found, _ = rows("--split", splits, "--format", "efim", limit=1)
-    assert [row["split"] for row in found] == splits.split(",")
-
-
 def test_a_core_by_its_address_gives_the_same_rows(rows: Rows, tiny_model: str) -> None:
     here, _ = rows("--format", "efim")
     with serving(EngineOptions(tiny_model, threads=1)) as served:

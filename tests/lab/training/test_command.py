@@ -184,23 +184,6 @@ def test_a_whole_checkpoint_learns_the_same_in_one_part_and_in_several(project: 
     assert_answers(tmp_path / "several" / "model")
 
 
-def test_muon_trains_the_matrices_of_a_checkpoint_at_its_own_rate(project: Path, tmp_path: Path) -> None:
-    start = write_checkpoint(tmp_path / "llama")
-    arguments = (*SMALL, "--steps", "2", "--mixed-precision", "no", "--lr", "1e-9", "--muon-lr", "0.01")
-    trained(project, "--from", start, "--output", tmp_path / "run", *arguments)
-    before, after = (load_file(folder / "model.safetensors") for folder in (start, tmp_path / "run" / "model"))
-    moved = {name for name in before if (before[name] - after[name]).abs().max() > 1e-3}
-    assert moved == {name for name in before if "_proj.weight" in name}
-
-
-def test_bf16_is_computed_over_float32_weights(project: Path, tmp_path: Path) -> None:
-    start = write_checkpoint(tmp_path / "llama")
-    trained(project, "--from", start, "--output", tmp_path / "run", *SMALL, "--steps", "1", "--mixed-precision", "bf16")
-    checkpoint = RunFolder(tmp_path / "run").latest()
-    assert checkpoint is not None
-    assert {tensor.dtype for tensor in load_file(checkpoint / WEIGHTS).values()} == {torch.float32}
-
-
 def test_markers_are_added_where_that_is_asked_for(project: Path, tmp_path: Path) -> None:
     start = write_checkpoint(tmp_path / "llama")
     definition = json.loads((start / "tokenizer.json").read_text())
@@ -256,24 +239,7 @@ def test_a_collected_corpus_is_trained_on_as_it_is(project: Path, tmp_path: Path
         assert (tmp_path / "second" / "corpus" / name).read_bytes() == (corpus / name).read_bytes()
 
 
-def test_measurements_tell_ends_and_text(project: Path, tmp_path: Path) -> None:
-    told = trained(project, "--output", tmp_path / "run", *SCRATCH, "--steps", "1").output
-    assert "end of middle predicted in place / too early: PSM " in told
-    records = [json.loads(line) for line in (tmp_path / "run" / "log.jsonl").read_text().splitlines()]
-    measured = next(record for record in records if "held_out" in record)
-    assert [loss["layout"] for loss in measured["held_out"]] == ["psm", "spm", "efim", "text"]
-
-
 def test_types_to_train_through_are_checked(project: Path, tmp_path: Path) -> None:
     arguments = (project, "--output", tmp_path / "run", *SCRATCH)
     assert "MATRICES:EMBEDDINGS" in refusal(*arguments, "--quantization", "q4_0")
     assert "q3_k" in refusal(*arguments, "--quantization", "q4_0:q3_k")
-
-
-def test_windows_grow_in_stages(project: Path, tmp_path: Path) -> None:
-    small = ("--batch-size", "4", "--evaluation-samples", "2", "--cpu", "--vocabulary-size", "400")
-    scratch = ("--num-hidden-layers", "1", "--hidden-size", "64", "--steps", "4", "--stages", "64:0.5,128:0.5")
-    told = trained(project, "--output", tmp_path / "run", *small, *scratch).output
-    assert "4 steps of 4 windows of 64 tokens, then of 128" in told
-    records = [json.loads(line) for line in (tmp_path / "run" / "log.jsonl").read_text().splitlines()]
-    assert [record["window"] for record in records if "window" in record] == [64, 64, 128, 128]

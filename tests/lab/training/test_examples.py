@@ -27,7 +27,6 @@ from midfill_lab.training.examples import (
     lay_out,
     lines_with_later_names,
     random_fragments,
-    split_at,
     with_context,
 )
 from midfill_lab.training.options import ExampleOptions
@@ -68,10 +67,6 @@ def test_lines_that_introduce_what_is_used_below() -> None:
 
 def test_keywords_comments_and_a_line_s_own_repetition_do_not_count() -> None:
     assert found("# word\nword\nif x:\n    pass\nif y:\n    yy = yy + 1\n") == []
-
-
-def test_no_text_has_none() -> None:
-    assert found("") == []
 
 
 SOURCE = write_module(Random(5), 12)
@@ -148,11 +143,6 @@ def test_an_example_with_a_given_cursor_completes_its_line(rng: Random) -> None:
     assert example.text == SOURCE
 
 
-def test_splitting_drops_empty_parts() -> None:
-    assert split_at("abcd", [0, 2, 2, 4]) == ("ab", "cd")
-    assert split_at("", []) == ()
-
-
 def test_cuts_fall_inside_words_and_anchors_at_line_starts() -> None:
     rng = Random(0)
     examples = [cut_example(SOURCE, ExampleOptions(fragment_rate=1, efim_rate=1, spm_rate=0), rng) for _ in range(400)]
@@ -221,20 +211,6 @@ def test_spm_puts_the_suffix_first(vocabulary: Vocabulary) -> None:
     assert shown == "<|fim_suffix|>s<|fim_prefix|>p\n<|fim_middle|>m<|endoftext|>"
 
 
-def test_each_fragment_is_tokenized_on_its_own(vocabulary: Vocabulary) -> None:
-    word = next(word for word in (" limit", " raise", " return") if len(vocabulary.encode(word)) == 1)
-    ids = encoded(FimExample((), (word[:2], word[2:]), ()), vocabulary)
-    assert ids[3:-1] == vocabulary.encode(word[:2]) + vocabulary.encode(word[2:])
-
-
-def test_tokens_that_a_cut_makes_are_not_learned(vocabulary: Vocabulary) -> None:
-    word = next(word for word in (" limit", " raise", " return") if len(vocabulary.encode(word)) == 1)
-    ids, learned = encode_fragments((f"x ={word[:3]}", f"{word[3:]} y", " z"), vocabulary)
-    unlearned = [token for token, is_learned in zip(ids, learned, strict=True) if not is_learned]
-    assert unlearned == vocabulary.encode(word[:3])
-    assert encode_fragments((f"x ={word}",), vocabulary).learned.count(False) == 0
-
-
 @given(TEXTS, SEEDS)
 def test_the_last_fragment_is_learned_and_cuts_between_tokens_lose_nothing(
     vocabulary: Vocabulary, text: str, rng: Random
@@ -269,13 +245,6 @@ def _family(name: str) -> Vocabulary:
     if not path.is_file():
         pytest.skip(f"the vocabulary {path} is not here")
     return load_vocabulary(path)
-
-
-def test_marker_strings_in_the_source_stay_text(vocabulary: Vocabulary) -> None:
-    ids = encoded(FimExample(("<|fim_suffix|>\n",), ("<|endoftext|>",), ("<|fim_middle|>",)), vocabulary)
-    markers = vocabulary.markers
-    assert [ids.count(marker) for marker in (markers.prefix, markers.suffix, markers.middle)] == [1, 1, 1]
-    assert ids.count(markers.end_of_text) == 1
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,6 @@ from transformers import (
 from midfill_lab.training import model as modeling
 from midfill_lab.training.model import (
     Batch,
-    blocked_attention,
     build_model,
     compile_layers,
     keeps_examples_apart,
@@ -40,21 +39,11 @@ from midfill_lab.training.model import (
 from midfill_lab.training.options import LoraOptions, ModelSize, OptionError
 from midfill_lab.training.vocabulary import Vocabulary, load_vocabulary
 from midfill_lab.training.windows import Window
-from protocol.errors import BadModel
 from tests.lab.training.runs import OPTIONS, TINY
 
 
 def all_learned(ids: torch.Tensor) -> Batch:
     return Batch.of_rows(ids.tolist(), torch.ones_like(ids, dtype=torch.bool).tolist())
-
-
-@pytest.mark.parametrize("length", [1, 100, 128, 300])
-def test_blocked_attention_is_causal_attention(length: int) -> None:
-    torch.manual_seed(0)
-    query, key, value = torch.randn(2, 6, length, 8), torch.randn(2, 2, length, 8), torch.randn(2, 2, length, 8)
-    expected = functional.scaled_dot_product_attention(query, key, value, is_causal=True, scale=1.0, enable_gqa=True)
-    first = torch.zeros(2, length, dtype=torch.int64)
-    torch.testing.assert_close(blocked_attention(query, key, value, first), expected)
 
 
 @pytest.mark.parametrize("attention", ["transformers", "blocked", "whole"])
@@ -72,16 +61,6 @@ def test_examples_of_a_window_do_not_see_each_other(
         packed = model(input_ids=torch.cat(examples, 1), position_ids=positions, use_cache=False).logits
         alone = torch.cat([model(input_ids=example, use_cache=False).logits for example in examples], 1)
     torch.testing.assert_close(packed, alone, rtol=1e-4, atol=1e-5)
-
-
-def test_training_attention_gives_the_logits_of_transformers(vocabulary: Vocabulary) -> None:
-    torch.manual_seed(0)
-    model = build_model(TINY, vocabulary).eval()
-    ids = torch.randint(vocabulary.size, (2, 150))
-    with torch.no_grad():
-        expected = model(input_ids=ids).logits
-        use_attention_within_examples(model)
-        torch.testing.assert_close(model(input_ids=ids).logits, expected, rtol=1e-4, atol=1e-5)
 
 
 def test_the_loss_is_that_of_the_next_token(vocabulary: Vocabulary) -> None:
@@ -270,14 +249,6 @@ def known(tiny_checkpoint: Path) -> Vocabulary:
     return load_vocabulary(tiny_checkpoint / "tokenizer.json")
 
 
-def test_a_new_model_has_the_shape_and_the_vocabulary(vocabulary: Vocabulary) -> None:
-    model = start_model(OPTIONS, vocabulary)
-    assert isinstance(model, LlamaForCausalLM)
-    assert model.config.hidden_size == OPTIONS.shape.hidden
-    assert model.get_input_embeddings().weight.shape == (vocabulary.size, OPTIONS.shape.hidden)
-    assert {parameter.dtype for parameter in model.parameters()} == {torch.float32}
-
-
 def test_a_checkpoint_goes_on_with_its_own_weights_in_float32(tiny_checkpoint: Path, known: Vocabulary) -> None:
     model = start_model(replace(CONTINUED, start=str(tiny_checkpoint)), known)
     theirs = LlamaForCausalLM.from_pretrained(tiny_checkpoint, dtype=torch.float32)
@@ -298,16 +269,6 @@ def test_tokens_that_the_checkpoint_has_no_room_for_get_some(tiny_checkpoint: Pa
     assert embeddings.num_embeddings == larger.size
 
 
-def test_adapters_alone_learn(tiny_checkpoint: Path, known: Vocabulary) -> None:
-    options = replace(CONTINUED, start=str(tiny_checkpoint), lora=LoraOptions(rank=2), mixed_precision="bf16")
-    model = start_model(options, known)
-    learning = {name for name, weight in model.named_parameters() if weight.requires_grad}
-    assert learning
-    assert all("lora_" in name for name in learning)
-    frozen = {weight.dtype for name, weight in model.named_parameters() if name not in learning}
-    assert torch.bfloat16 in frozen
-
-
 def test_beside_adapters_the_rows_of_the_markers_can_learn(tiny_checkpoint: Path, known: Vocabulary) -> None:
     lora = LoraOptions(rank=2, train_markers=True)
     model = start_model(replace(CONTINUED, start=str(tiny_checkpoint), lora=lora), known)
@@ -323,8 +284,3 @@ def test_layers_that_are_not_there_are_named(tiny_checkpoint: Path, known: Vocab
     lora = LoraOptions(target_modules=("no_such_layer",))
     with pytest.raises(OptionError, match="no adapters on no_such_layer"):
         start_model(replace(CONTINUED, start=str(tiny_checkpoint), lora=lora), known)
-
-
-def test_a_checkpoint_that_is_not_there_is_an_error(known: Vocabulary, tmp_path: Path) -> None:
-    with pytest.raises(BadModel):
-        start_model(replace(CONTINUED, start=str(tmp_path / "missing")), known)

@@ -19,9 +19,8 @@ from midfill_lab.training.optimizers import (
     rate_factor,
     restore_peaks,
     set_rates,
-    stage_at,
 )
-from midfill_lab.training.options import Stage, TrainingOptions
+from midfill_lab.training.options import TrainingOptions
 from midfill_lab.training.vocabulary import Vocabulary
 from tests.lab.training.runs import OPTIONS, TINY
 
@@ -36,11 +35,6 @@ def test_rates_warm_up_stay_and_decay(share: float, factor: float) -> None:
 @given(st.floats(0, 1))
 def test_without_warmup_and_decay_the_rate_is_constant(share: float) -> None:
     assert rate_factor(share, 0, TrainingOptions(warmup=0, decay=0)) == 1
-
-
-@pytest.mark.parametrize(("share", "stage"), [(0, 0), (0.69, 0), (0.7, 1), (0.99, 1), (1, 1)])
-def test_stages_follow_one_another(share: float, stage: int) -> None:
-    assert stage_at(share, (Stage(512, 0.7), Stage(2048, 0.3))) == stage
 
 
 def test_the_share_of_a_run_is_that_of_its_steps() -> None:
@@ -178,11 +172,3 @@ def test_gradients_move_from_the_weights_to_the_masters_and_add_up_there(vocabul
         assert weight.grad is None
     assert master.grad is not None
     assert master.grad.flatten()[0].item() == 1.0 + 2.0**-10
-
-
-def test_rates_are_a_share_of_their_peaks(vocabulary: Vocabulary) -> None:
-    _, masters = bf16_model(vocabulary)
-    optimizers = build_optimizers(masters.named, OPTIONS)
-    for factor in (0.5, 1.0):
-        set_rates(optimizers, factor)
-    assert [optimizer.param_groups[0]["lr"] for optimizer in optimizers] == [OPTIONS.muon_lr, OPTIONS.lr]

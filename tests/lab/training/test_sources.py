@@ -20,10 +20,6 @@ from tests.lab.packages import write_module
 GOOD = "".join(f"def function_{i}(argument):\n    return argument + {i}\n\n" for i in range(20))
 
 
-def test_ordinary_source_is_kept() -> None:
-    assert reason_to_drop(GOOD) is None
-
-
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
@@ -66,10 +62,6 @@ def filter_with(*texts: str) -> DuplicateFilter:
     for text in texts:
         duplicates.add(text)
     return duplicates
-
-
-def test_the_same_content_is_a_duplicate_whatever_its_trailing_spaces() -> None:
-    assert filter_with(MODULE).reason_to_drop(MODULE.replace("\n", "  \n")) == "duplicate"
 
 
 def test_another_version_is_a_near_duplicate() -> None:

@@ -19,7 +19,7 @@ from torch import nn
 from midfill_lab.training import trainer as trainer_module
 from midfill_lab.training.machine import open_device
 from midfill_lab.training.model import Batch
-from midfill_lab.training.options import CheckpointError, ExampleOptions, Quantization, Stage, TrainingOptions
+from midfill_lab.training.options import CheckpointError, Quantization, Stage, TrainingOptions
 from midfill_lab.training.rounding import kind_of, round_trip
 from midfill_lab.training.trainer import KEPT, WEIGHTS, RunFolder, StepReport, Trainer, read_progress
 from midfill_lab.training.vocabulary import load_vocabulary
@@ -67,14 +67,6 @@ def test_a_run_is_not_resumed_on_another_corpus(run: RunFolder, corpus_folder: P
         run.claim(tmp_path, OPTIONS)
 
 
-def test_limits_may_change(run: RunFolder, corpus_folder: Path) -> None:
-    run.claim(corpus_folder, steps(100))
-
-
-def test_an_empty_folder_has_no_checkpoint(tmp_path: Path) -> None:
-    assert RunFolder(tmp_path).latest() is None
-
-
 def test_a_line_of_the_log_that_was_cut_off_takes_no_other_with_it(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path)
     folder.append_log({"step": 1})
@@ -107,11 +99,6 @@ def test_a_run_goes_through_its_stages_and_ends(uninterrupted: tuple[Path, list[
     latest = RunFolder(run).latest()
     assert latest is not None
     assert read_progress(latest) == reports[-1].progress
-
-
-def test_training_learns(corpus_folder: Path, tmp_path: Path) -> None:
-    reports = train(corpus_folder, tmp_path, steps(25))
-    assert reports[-1].loss < 0.9 * reports[0].loss
 
 
 def test_a_killed_run_resumes_as_if_nothing_had_happened(
@@ -177,11 +164,6 @@ def test_a_run_through_a_quantizer_resumes_as_if_nothing_had_happened(corpus_fol
     assert_same_weights(whole, halves)
 
 
-def test_loss_on_middles_alone_learns(corpus_folder: Path, tmp_path: Path) -> None:
-    reports = train(corpus_folder, tmp_path, replace(steps(25), examples=ExampleOptions(prompt_loss=False)))
-    assert reports[-1].loss < 0.9 * reports[0].loss
-
-
 def stopped_after(corpus: Path, run: Path, options: TrainingOptions, last: int) -> Trainer:
     """Train as `train` does, but stop after a step, as a signal or a limit of time does."""
     folder = RunFolder(run)
@@ -208,14 +190,6 @@ def test_a_run_by_the_clock_ends_in_time_with_a_rate_near_zero(
     assert all(later < earlier for earlier, later in pairwise(factors[12:]))
     assert 0 < factors[-1] < 0.1
     assert not list(tmp_path.glob("step-*"))
-
-
-def test_windows_of_several_processes_teach_the_same(
-    corpus_folder: Path, tmp_path: Path, uninterrupted: tuple[Path, list[StepReport]]
-) -> None:
-    reports = train(corpus_folder, tmp_path, replace(OPTIONS, window_processes=2))
-    assert [report.loss for report in reports] == [report.loss for report in uninterrupted[1]]
-    assert_same_weights(tmp_path, uninterrupted[0])
 
 
 def test_what_does_not_fit_into_memory_is_computed_in_parts(

@@ -23,13 +23,6 @@ def windows(corpus: Corpus, vocabulary: Vocabulary, seed: int = 0, **options: fl
     return Windows(corpus, vocabulary, replace(ExampleOptions(), **options), length=LENGTH, seed=seed)
 
 
-def test_windows_are_full_and_without_padding(corpus: Corpus, vocabulary: Vocabulary) -> None:
-    made = windows(corpus, vocabulary)
-    for index in range(50):
-        assert {field.shape for field in made[index]} == {(LENGTH,)}
-        assert vocabulary.markers.padding not in made[index].ids
-
-
 def test_a_window_depends_on_nothing_but_its_seed_and_index(corpus: Corpus, vocabulary: Vocabulary) -> None:
     first, second = windows(corpus, vocabulary), windows(corpus, vocabulary)
     for index in (9, 3, 10_000):
@@ -134,14 +127,6 @@ def test_prompts_are_learned_only_if_the_options_say_so(corpus: Corpus, vocabula
         assert mask[(ids == markers.end_of_text) & ~begins].all()
         learned += int(mask.sum())
     assert 0.05 * 20 * LENGTH < learned < 0.95 * 20 * LENGTH
-
-
-def test_tokens_that_cuts_make_are_not_learned(corpus: Corpus, vocabulary: Vocabulary) -> None:
-    options = {"shortest_fragment": 2, "longest_fragment": 8, "fragment_rate": 1.0, "further_cuts_rate": 1.0}
-    for fim_rate in (0.0, 1.0):
-        window = windows(corpus, vocabulary, fim_rate=fim_rate, **options)[0]
-        unlearned = ~window.learned & ~window.begins
-        assert 0.05 * LENGTH < unlearned.sum() < 0.7 * LENGTH
 
 
 SHARD_LENGTH = 100  # no multiple of 8: bits of two windows do not share a byte
