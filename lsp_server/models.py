@@ -7,21 +7,16 @@ from __future__ import annotations
 
 import asyncio
 import json
-import logging
 import sys
-import uuid
 from contextlib import suppress
 from typing import Any
 
-from lsprotocol import types
-from pygls.exceptions import JsonRpcException
 from pygls.progress import Progress
 
+from lsp_server.server import ShownProgress
 from protocol.errors import MidfillError
 from protocol.messages import megabytes
 from protocol.settings import Settings, chosen_settings
-
-logger = logging.getLogger(__name__)
 
 _PATIENCE_S = 60.0
 _ASKED_WITH = ("device", "dtype", "weights", "context_tokens")
@@ -47,8 +42,8 @@ async def models_of_this_machine(settings: Settings, patience_s: float = _PATIEN
     return models
 
 
-async def download_model(name: str, progress: Progress | None) -> dict[str, Any]:
-    """Download the model; the user may cancel it by `progress`, which is None for a client that shows none.
+async def download_model(name: str, progress: Progress, *, shows_progress: bool) -> dict[str, Any]:
+    """Download the model; the user may cancel it where the client shows the progress.
 
     Returns `{"path"}`, `{"choices": [{"name", "sizeBytes"}]}` for a repository with several quantizations, none of
     which was named, or `{"cancelled": true}`: what has arrived is kept. MidfillError, with the reason, if it fails.
@@ -57,18 +52,25 @@ async def download_model(name: str, progress: Progress | None) -> dict[str, Any]
     assert process.stdout is not None
     assert process.stderr is not None
     errors = asyncio.create_task(process.stderr.read())
-    shown = _Shown(name, progress)
+    cancelled = asyncio.Event()
+
+    def cancel() -> None:
+        cancelled.set()
+        _terminate(process)
+
+    shown = ShownProgress(progress, title=f"midfill: downloading {name}", enabled=shows_progress, on_cancel=cancel)
     result: dict[str, Any] = {}
     try:
-        await shown.begin(process)
+        shown.update("", 0.0)
         async for line in process.stdout:
             result = json.loads(line)
-            shown.report(result)
+            if total := result.get("total"):
+                shown.update(f"{megabytes(result['done'])} of {megabytes(total)}", result["done"] / total)
         await process.wait()
     finally:
-        shown.end()
+        shown.update(None)
         await _end(process)
-    if shown.cancelled:
+    if cancelled.is_set():
         return {"cancelled": True}
     if process.returncode != 0:
         reason = _last_line(await errors).removeprefix("midfill: ")
@@ -98,44 +100,3 @@ def _terminate(process: asyncio.subprocess.Process) -> None:
 
 def _last_line(errors: bytes) -> str:
     return errors.decode("utf-8", "replace").strip().rpartition("\n")[2]
-
-
-class _Shown:
-    """The progress that the client shows of one download."""
-
-    def __init__(self, name: str, progress: Progress | None) -> None:
-        self._name = name
-        self._progress = progress
-        self._token = str(uuid.uuid4())
-
-    @property
-    def cancelled(self) -> bool:
-        future = self._progress.tokens.get(self._token) if self._progress else None
-        return future is not None and future.cancelled()
-
-    async def begin(self, process: asyncio.subprocess.Process) -> None:
-        """Show the progress; a cancellation ends the process."""
-        if self._progress is None:
-            return
-        try:
-            await self._progress.create_async(self._token)
-        except JsonRpcException as error:
-            logger.info("the client shows no progress: %s", error)
-            self._progress = None
-            return
-        title = f"midfill: downloading {self._name}"
-        self._progress.begin(self._token, types.WorkDoneProgressBegin(title=title, percentage=0, cancellable=True))
-        self._progress.tokens[self._token].add_done_callback(lambda _: _terminate(process))
-
-    def report(self, line: dict[str, Any]) -> None:
-        """Show how much has arrived, of a line with "done" and "total"."""
-        if self._progress is not None and line.get("total"):
-            message = f"{megabytes(line['done'])} of {megabytes(line['total'])}"
-            share = types.WorkDoneProgressReport(
-                message=message, percentage=100 * line["done"] // line["total"], cancellable=True
-            )
-            self._progress.report(self._token, share)
-
-    def end(self) -> None:
-        if self._progress is not None and self._token in self._progress.tokens:
-            self._progress.end(self._token, types.WorkDoneProgressEnd())

@@ -9,6 +9,7 @@ import secrets
 import time
 import uuid
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from dataclasses import asdict
 from importlib import metadata
 from typing import TYPE_CHECKING, Any
@@ -48,9 +49,23 @@ logger = logging.getLogger(__name__)
 class ShownProgress:
     """One progress at a time, which a task shows while there is a message, updates and ends."""
 
-    def __init__(self, progress: Progress, delay_s: float = 0.0, silence_s: float | None = None) -> None:
-        """Show nothing within `delay_s`, and end the progress if nothing has updated it for `silence_s`."""
-        self.enabled = False
+    def __init__(
+        self,
+        progress: Progress,
+        delay_s: float = 0.0,
+        silence_s: float | None = None,
+        *,
+        title: str = "midfill",
+        enabled: bool = False,
+        on_cancel: Callable[[], None] | None = None,
+    ) -> None:
+        """Show nothing within `delay_s`, and end the progress if nothing has updated it for `silence_s`.
+
+        The user may cancel it if there is an `on_cancel`, which is then called.
+        """
+        self.enabled = enabled
+        self._title = title
+        self._on_cancel = on_cancel
         self._progress = progress
         self._delay_s = delay_s
         self._silence_s = silence_s
@@ -78,10 +93,16 @@ class ShownProgress:
 
     async def _run(self, token: str) -> None:
         await self._progress.create_async(token)
-        begin = types.WorkDoneProgressBegin(title="midfill", message=self._message, percentage=self._percentage)
+        can_cancel = self._on_cancel is not None
+        begin = types.WorkDoneProgressBegin(
+            self._title, cancellable=can_cancel, message=self._message, percentage=self._percentage
+        )
         self._progress.begin(token, begin)
+        self._progress.tokens[token].add_done_callback(self._done)
         while self._message is not None:
-            report = types.WorkDoneProgressReport(message=self._message, percentage=self._percentage)
+            report = types.WorkDoneProgressReport(
+                cancellable=can_cancel, message=self._message, percentage=self._percentage
+            )
             self._progress.report(token, report)
             self._changed.clear()
             try:
@@ -90,6 +111,10 @@ class ShownProgress:
             except TimeoutError:
                 break
         self._progress.end(token, types.WorkDoneProgressEnd())
+
+    def _done(self, progress: Future[None]) -> None:
+        if self._on_cancel is not None and progress.cancelled():
+            self._on_cancel()
 
 
 _USAGE = Usage.__struct_fields__

@@ -118,7 +118,8 @@ async def download(ls: MidfillServer, name: str) -> dict[str, Any]:
     """Download a model from the Hugging Face hub, which the user has chosen."""
     window = ls.client_capabilities.window
     try:
-        return await download_model(name, ls.work_done_progress if window and window.work_done_progress else None)
+        shows = bool(window and window.work_done_progress)
+        return await download_model(name, ls.work_done_progress, shows_progress=shows)
     except (MidfillError, OSError, ValueError) as error:
         raise RequestFailed(str(error)) from error
 
