@@ -160,7 +160,7 @@ class FakeCore:
 
     @asynccontextmanager
     async def listening(self, port: int = 0) -> AsyncIterator[Server]:
-        async with serve(self._serve, "127.0.0.1", port, process_request=self._check_token) as server:
+        async with serve(self._serve, "127.0.0.1", port, process_request=self._check_token, close_timeout=1) as server:
             bound = next(iter(server.sockets)).getsockname()[1]
             self.url = f"ws://127.0.0.1:{bound}/ws"
             yield server

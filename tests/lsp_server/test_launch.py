@@ -245,12 +245,6 @@ async def test_a_client_that_leaves_without_waiting(core: FakeCore, tmp_path: Pa
     assert total(read_statistics(saved).values()).shown == 1
 
 
-async def test_leaving_without_a_shutdown_is_an_error_to_lsp(core: FakeCore) -> None:
-    async with stdio_editor(core) as editor:
-        editor.exit(None)
-        assert await editor.process.wait() == 1
-
-
 async def test_a_bad_variable_is_named_before_anything_starts() -> None:
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "midfill", "lsp"),

@@ -257,22 +257,6 @@ async def test_settings_of_other_servers_change_nothing(editor: Editor, core: Fa
     assert editor.messages == []
 
 
-async def test_unknown_key_at_the_start_is_named_and_the_session_goes_on(core: FakeCore) -> None:
-    async with connected_editor(Settings(core=core.url, core_token=core.token)) as editor:
-        await editor.start({"modle": "x"})
-        assert "unknown setting modle: did you mean model?" in editor.messages[0]
-        await editor.until_state("ready")
-        editor.open("a")
-        assert await editor.suggest(0, 1)
-
-
-async def test_restart_command_reconnects(editor: Editor, core: FakeCore) -> None:
-    editor.statuses.clear()
-    await editor.execute("midfill.restartCore")
-    await editor.until_state("ready")
-    assert [status.state for status in editor.statuses] == ["stopped", "starting", "ready"]
-
-
 async def test_the_session_outlives_the_connection_to_the_core(editor: Editor, core: FakeCore) -> None:
     core.answer = never
     editor.open("a")
@@ -288,16 +272,6 @@ async def test_the_session_outlives_the_connection_to_the_core(editor: Editor, c
     editor.change(2, (0, 1), (0, 1), "b")
     await editor.until_state("ready")
     assert await editor.suggested_text(0, 2) == "ab"
-
-
-async def test_two_clients_have_their_own_documents_and_sessions(core: FakeCore) -> None:
-    async with editor_on(core) as one, editor_on(core) as other:
-        one.open("one")
-        other.open("another")
-        assert await one.suggest(0, 3)
-        assert await other.suggest(0, 7)
-        assert [request.prompt.increment for request in core.asked] == ["one", "another"]
-        assert len({request.session for request in core.asked}) == 2
 
 
 @pytest.fixture
@@ -366,22 +340,6 @@ async def test_restarting_the_core_starts_another_process(fake_starts: Path) -> 
         await until(lambda: len(_pids(fake_starts)) == 2)
         await editor.until_state("ready")
         assert editor.messages == []
-
-
-async def test_a_core_that_is_stopped_is_not_started_again_by_any_client(fake_starts: Path) -> None:
-    async with connected_editor() as one, connected_editor() as other:
-        for editor in (one, other):
-            await editor.start({})
-            await editor.until_state("ready")
-        await one.execute("midfill.stopCore")
-        for editor in (one, other):
-            await until(lambda editor=editor: "midfill core" in editor.statuses[-1].message)  # type: ignore[misc]
-            assert editor.statuses[-1].state == "stopped"
-        assert len(_pids(fake_starts)) == 1
-        await other.execute("midfill.restartCore")
-        for editor in (one, other):
-            await editor.until_state("ready")
-        assert len(_pids(fake_starts)) == 2
 
 
 async def test_the_model_is_unloaded_on_request(editor: Editor, core: FakeCore) -> None:

@@ -61,15 +61,6 @@ def check(found: dict[int, dict[str, Any]]) -> None:
     assert found[2]["result"]["length"] == len(LONG)
 
 
-def test_a_pipe() -> None:
-    with subprocess.Popen(LSP, env=NO_CORE, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
-        process.stdin.write(SESSION)
-        process.stdin.flush()
-        check(answers(process.stdout))
-        process.stdin.write(message("exit", None))
-    assert process.returncode == 0
-
-
 def test_a_file(tmp_path: Path) -> None:
     path = tmp_path / "session"
     path.write_bytes(SESSION)

@@ -171,15 +171,6 @@ def test_where_files_are(runtime: Path, tmp_path: Path, monkeypatch: pytest.Monk
     assert facts["cores and logs"].startswith(str(runtime))
 
 
-def test_a_model_that_does_not_fit(tiny_model: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    class Memory:
-        available, total = 1000, 8 * 2**30
-
-    monkeypatch.setattr("psutil.virtual_memory", Memory)
-    (problem,) = model(Settings(model=tiny_model), ()).problems
-    assert "choose a smaller model" in problem
-
-
 def test_the_plan_of_memory_has_a_total(tiny_model: str, monkeypatch: pytest.MonkeyPatch) -> None:
     class Memory:
         available, total = 6 * 2**30, 8 * 2**30

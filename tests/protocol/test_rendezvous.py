@@ -46,11 +46,6 @@ def test_every_setting_that_changes_what_a_core_computes_or_keeps_counts() -> No
     assert set(IDENTITY_SETTINGS) - set(ANSWER_SETTINGS) == keeping
 
 
-def test_a_core_with_the_same_settings_does_not_differ() -> None:
-    settings = Settings(weights="int8", store_mb=7, healing="on")
-    assert differences(core_settings(settings), settings) == ()
-
-
 def test_differences_are_told_in_one_line() -> None:
     found = differences(core_settings(Settings(store_mb=7, threads=1, exit_after_s=1)), Settings(healing="on"))
     assert describe(found, json_name) == (
@@ -97,13 +92,6 @@ def test_the_folder_and_its_files_are_private(folder: Path) -> None:
     read_or_make_token(folder)
     assert folder.stat().st_mode & 0o777 == 0o700
     assert {file.stat().st_mode & 0o777 for file in folder.iterdir()} == {0o600}
-
-
-def test_addresses_by_model(folder: Path) -> None:
-    assert read_address(address_file(folder, "a")) is None
-    write_address(address_file(folder, "a"), ADDRESS)
-    assert read_address(address_file(folder, "a")) == ADDRESS
-    assert read_address(address_file(folder, "b")) is None
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"url": "x", "pid": "y", "model": "z"}', '{"pid": 1}'])

@@ -107,10 +107,6 @@ def _complete(**changes: Any) -> str:
     return json.dumps({"type": "Complete", "id": 1, "request": request | changes})
 
 
-def test_the_smallest_request() -> None:
-    assert decode_client(_complete()) == Complete(1, CompletionRequest("s", Prompt("", ""), 1))
-
-
 @pytest.mark.parametrize(
     ("text", "named"),
     [

@@ -54,10 +54,6 @@ def uri(name: str) -> str:
     return f"file:///w/src/{name}.py"
 
 
-def test_nothing_visited_no_context() -> None:
-    assert Workspace().snippets() == ()
-
-
 def test_chunks_are_cut_where_the_user_was_and_the_last_place_stands_last() -> None:
     workspace = Workspace("b")
     workspace.edit("c", 50, "")
@@ -74,13 +70,6 @@ def test_the_sources_are_told() -> None:
     assert workspace.ring.context_for(uri("a"), "python", BUDGET).sources == {uri("b"), uri("c")}
 
 
-def test_the_document_itself_is_no_context() -> None:
-    workspace = Workspace()
-    workspace.visit("a", 10)
-    assert workspace.snippets("a") == ()
-    assert workspace.starts("b") == ["a 0000"]
-
-
 def test_related_languages_come_first() -> None:
     workspace = Workspace()
     workspace.open("notes", "words about it\n" * 200, "markdown")
@@ -95,15 +84,6 @@ def test_a_chunk_stays_when_its_place_moves_within_it() -> None:
     before = workspace.snippets()
     workspace.visit("b", 110)
     assert workspace.snippets() == before
-
-
-def test_a_new_place_is_appended() -> None:
-    workspace = Workspace("b")
-    assert workspace.starts() == ["b 0080"]
-    workspace.visit("c", 100)
-    assert workspace.starts() == ["b 0080", "c 0080"]
-    workspace.visit("b", 100)
-    assert workspace.starts() == ["b 0080", "c 0080"]
 
 
 def test_lines_above_a_chunk_do_not_disturb_it() -> None:
@@ -151,33 +131,11 @@ def test_chunks_of_text_that_repeats_do_not_come_to_overlap() -> None:
     assert workspace.starts() == ["b 0000", "b 0040"]
 
 
-def test_a_closed_document_leaves() -> None:
-    workspace = Workspace("bc")
-    workspace.snippets()
-    workspace.close("b")
-    assert workspace.starts() == ["c 0080"]
-
-
 def test_an_excluded_document_leaves_and_another_takes_the_room() -> None:
     workspace = Workspace("dbc")
     assert workspace.starts() == ["b 0080", "c 0080"]
     workspace.excluded.add(uri("b"))
     assert workspace.starts() == ["c 0080", "d 0080"]
-
-
-def test_the_same_text_stands_there_once() -> None:
-    workspace = Workspace()
-    for name in ("copy", "again"):
-        workspace.open(name, "same\n" * 30)
-        workspace.visit(name, 0)
-    assert len(workspace.snippets()) == 1
-
-
-def test_a_smaller_budget_cuts_from_the_end() -> None:
-    workspace = Workspace("bc")
-    assert workspace.starts() == ["b 0080", "c 0080"]
-    assert workspace.starts(budget=700) == ["b 0080"]
-    assert workspace.snippets(budget=0) == ()
 
 
 def test_a_document_opened_again_is_looked_at_anew() -> None:

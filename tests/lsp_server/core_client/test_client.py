@@ -87,16 +87,6 @@ async def test_the_core_s_errors_are_raised_by_their_class(client: CoreClient, c
         await client.complete(REQUEST)
 
 
-async def test_cancelling_tells_the_core(client: CoreClient, core: FakeCore) -> None:
-    core.answer = never
-    pending = asyncio.create_task(client.complete(REQUEST))
-    await until(lambda: core.requests)
-    pending.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await pending
-    await until(lambda: core.cancelled == [1])
-
-
 async def test_what_is_pending_fails_when_the_core_goes_away(client: CoreClient, core: FakeCore) -> None:
     core.answer = never
     pending = asyncio.create_task(client.complete(REQUEST))
@@ -107,18 +97,6 @@ async def test_what_is_pending_fails_when_the_core_goes_away(client: CoreClient,
     await client.wait_closed()
     with pytest.raises(CoreUnavailable, match="is closed"):
         await client.complete(REQUEST)
-
-
-async def test_forgets_and_releases_sessions(client: CoreClient, core: FakeCore) -> None:
-    client.forget("s")
-    client.release("t")
-    await until(lambda: core.released == ["t"])
-    assert core.forgotten == ["s"]
-
-
-async def test_wrong_token(core: FakeCore) -> None:
-    with pytest.raises(Unauthorized, match="refused the token"):
-        await CoreClient.open(Endpoint(core.url, "wrong"), lambda _: None)
 
 
 @pytest.mark.parametrize("url", ["ws://127.0.0.1:9/ws", "http://127.0.0.1:9/", "nonsense"])
@@ -220,15 +198,6 @@ async def test_a_core_that_leaves_megabytes_unread_is_left(deaf_url: str) -> Non
         await asyncio.wait_for(client.wait_closed(), PATIENCE_S)
 
 
-async def test_no_message_is_too_many(client: CoreClient, core: FakeCore, statuses: list[CoreStatus]) -> None:
-    await until(lambda: core.connections)
-    (connection,) = core.connections
-    for number in range(100):
-        await connection.send(encode(StatusChanged(CoreStatus("ready", str(number)), PROTOCOL_VERSION)))
-    await until(lambda: len(statuses) > 100)
-    assert [status.model for status in statuses[-100:]] == [str(number) for number in range(100)]
-
-
 def test_the_token_is_not_shown() -> None:
     assert "hush" not in repr(Endpoint("ws://x/ws", "hush"))
 
@@ -307,20 +276,6 @@ async def test_a_core_of_another_protocol_is_left_and_named(core: FakeCore, text
     await client.close()
 
 
-async def test_unloading_and_stopping_are_asked_for(core: FakeCore) -> None:
-    kept: list[str] = []
-    core.kept = "2 other clients use it"
-    client = await CoreClient.open(Endpoint(core.url, core.token), lambda _: None, kept.append)
-    client.unload()
-    client.stop("replace")
-    await until(lambda: kept == ["2 other clients use it"])
-    assert (core.unloads, core.stops) == (1, ["replace"])
-    core.kept = ""
-    client.stop("restart")
-    await client.wait_closed()
-    await client.close()
-
-
 @pytest.mark.parametrize(
     ("error", "words"),
     [
@@ -352,12 +307,6 @@ async def answering(answer: bytes) -> AsyncIterator[tuple[str, bytearray]]:
 
     async with listening(serve) as url:
         yield url, heard
-
-
-async def test_a_core_that_knows_the_token_is_connected_to(core: FakeCore) -> None:
-    client = await CoreClient.open(Endpoint(core.url, core.token, own=True), lambda _: None)
-    await client.close()
-    assert core.authorizations == [f"Bearer {core.token}"]
 
 
 @pytest.mark.parametrize(
@@ -399,8 +348,3 @@ async def test_a_listener_that_says_nothing(monkeypatch: pytest.MonkeyPatch) -> 
     async with answering(b"") as (url, _):
         with pytest.raises(CoreSilent, match="does not answer"):
             await check_proof(url, TOKEN)
-
-
-async def test_nothing_listens() -> None:
-    with pytest.raises(CoreUnavailable, match="no core answers"):
-        await check_proof("ws://127.0.0.1:9/ws", TOKEN)

@@ -65,14 +65,6 @@ def target(core: FakeCore) -> CoreTarget:
     return CoreTarget(Search(core), QUICK)
 
 
-async def test_is_ready_when_the_core_is(watched: Watched, core: FakeCore) -> None:
-    await watched.link.connect_to(target(core))
-    await until(lambda: watched.link.ready)
-    assert watched.states == ["starting", "ready"]
-    assert watched.link.chars_per_token == 3.0
-    assert (await watched.link.complete(REQUEST)).text == "x = 1"
-
-
 async def test_refuses_at_once_while_there_is_no_connection(watched: Watched) -> None:
     with pytest.raises(CoreUnavailable):
         await watched.link.complete(REQUEST)
@@ -124,13 +116,6 @@ async def test_a_wrong_token_is_not_tried_again(watched: Watched, core: FakeCore
     await until(lambda: watched.link.status.state == "failed")
     assert isinstance(watched.link.status.error, Unauthorized)
     assert watched.states == ["starting", "failed"]
-
-
-async def test_what_cannot_be_started_is_a_failure_too(watched: Watched) -> None:
-    find = Search(error=PermissionError("/run/midfill"), failures=math.inf)
-    await watched.link.connect_to(CoreTarget(find, QUICK))
-    await until(lambda: watched.link.status.state == "failed")
-    assert "/run/midfill" in str(watched.link.status.error)
 
 
 async def test_a_new_target_replaces_the_old(watched: Watched, core: FakeCore) -> None:

@@ -24,7 +24,6 @@ from lsp_server.documents.documents import (
     Position,
     Replacement,
     Span,
-    end_of,
     follow_span,
     hunks,
     line_length,
@@ -302,10 +301,3 @@ def test_follows(marked: str, edit: tuple[int, int, str], expected: str) -> None
     assert document.text == expected.replace("[", "").replace("]", "")
     assert span.start == position_at(document.text, head)
     assert document.slice(span.start, span.end) == expected[head + 1 : expected.index("]")]
-
-
-def test_end_of() -> None:
-    start = position_at("ab", 1)
-    assert end_of(start, "") == start
-    assert end_of(start, "xy") == (0, 3)
-    assert end_of(start, "x\r\nyz") == (1, 2)

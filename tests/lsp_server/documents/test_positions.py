@@ -78,19 +78,6 @@ def document(text: str) -> Document:
     return Document.from_text("file:///a", "text", 1, text)
 
 
-@pytest.mark.parametrize(("encoding", "character"), [(UTF8, 7), (UTF16, 5), (UTF32, 4)])
-def test_the_quotation_mark_behind_an_emoji(encoding: PositionEncoding, character: int) -> None:
-    text = document('x="😋"')
-    codec = PositionCodec(encoding)
-    assert codec.decode(text, ClientPosition(0, character)) == Position(0, 4)
-    assert codec.encode(text, Position(0, 4)) == ClientPosition(0, character)
-
-
-@pytest.mark.parametrize(("encoding", "character"), [(UTF8, 3), (UTF16, 2), (UTF32, 2)])
-def test_a_combining_mark_is_a_code_point_of_its_own(encoding: PositionEncoding, character: int) -> None:
-    assert PositionCodec(encoding).decode(document("e\u0301x"), ClientPosition(0, character)) == Position(0, 2)
-
-
 @pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
 def test_a_column_beyond_the_line_means_its_end(end: str) -> None:
     text = document(f"ab{end}cd")

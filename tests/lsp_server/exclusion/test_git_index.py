@@ -75,7 +75,7 @@ def indexes(tmp_path_factory: pytest.TempPathFactory) -> list[bytes]:
     return found
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_a_damaged_index_is_bad_or_another_index(indexes: list[bytes], data: st.DataObject) -> None:
     index = bytearray(data.draw(st.sampled_from(indexes)))

@@ -79,7 +79,7 @@ def test_no_pattern_takes_exponential_time(stars: str) -> None:
 
 
 def test_very_many_lines_are_looked_up_and_not_tried(monkeypatch: pytest.MonkeyPatch) -> None:
-    lines = [form.format(number) for number in range(20_000) for form in ("name{}", "/path/{}", "*.ending{}")]
+    lines = [form.format(number) for number in range(2_000) for form in ("name{}", "/path/{}", "*.ending{}")]
     with monkeypatch.context() as patch:
         patch.setattr("lsp_server.exclusion.ignore_rules.expression", pytest.fail)
         many = rules(*lines, "!name7")

@@ -286,17 +286,6 @@ async def test_the_core_loads_and_the_client_requests_again(editor: Editor, core
     assert await editor.suggested_text(0, 1) == "x = 1"
 
 
-async def test_a_core_that_goes_away_and_comes_back_answers_without_another_key(editor: Editor, core: FakeCore) -> None:
-    core.hold()
-    editor.open("a")
-    request = asyncio.create_task(editor.suggest(0, 1))
-    await until(lambda: core.asked)
-    await core.drop_connections()
-    assert await request == []
-    await until(lambda: editor.refreshes)
-    assert editor.refreshes[-1].textDocument.uri == URI
-
-
 async def test_a_long_prompt_is_the_reason_while_it_is_computed(editor: Editor, core: FakeCore) -> None:
     read = core.hold()
     editor.open("a")
@@ -309,16 +298,6 @@ async def test_a_long_prompt_is_the_reason_while_it_is_computed(editor: Editor, 
     assert await request == "x = 1"
     await until(lambda: editor.reasons[-1] is None)
     assert editor.refreshes == []  # the answer has come
-
-
-async def test_a_core_that_cannot_be_reached_is_the_reason_with_what_to_do() -> None:
-    async with connected_editor() as editor:
-        await editor.start({"core": "ws://127.0.0.1:9/ws", "coreToken": "secret"})
-        editor.open("a")
-        request = asyncio.create_task(editor.suggest(0, 1))
-        await until(lambda: editor.reasons and "127.0.0.1:9" in editor.reasons[-1].explanation)
-        assert editor.reasons[-1].kind in ("starting", "failed")
-        request.cancel()
 
 
 def test_the_documentation_has_the_words_of_every_reason() -> None:

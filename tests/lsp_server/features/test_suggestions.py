@@ -98,14 +98,6 @@ async def test_status_for_clients_that_ask_for_it(core: FakeCore) -> None:
         await until(lambda: heard[-1] == (False, "no markers", "Error"))
 
 
-async def test_suggests_what_the_core_answers(editor: Editor, core: FakeCore) -> None:
-    editor.open("def f(x):\n    ")
-    items = await editor.suggest(1, 4)
-    assert [item.insert_text for item in items] == ["x = 1"]
-    assert items[0].range == types.Range(types.Position(1, 4), types.Position(1, 4))
-    assert core.asked[-1].prompt.increment == "def f(x):\n    "
-
-
 async def test_latest_request_wins_and_the_older_is_answered_at_once(editor: Editor, core: FakeCore) -> None:
     editor.open("ab")
     release = asyncio.Event()
@@ -133,20 +125,6 @@ async def test_cancelled_requests_end_in_the_core(editor: Editor, core: FakeCore
     with pytest.raises(JsonRpcRequestCancelled):
         await asyncio.wrap_future(request)
     await until(lambda: core.cancelled)
-
-
-async def test_typing_what_is_suggested_asks_nobody(editor: Editor, core: FakeCore) -> None:
-    editor.open("\n")
-    assert await editor.suggested_text(0, 0) == "x = 1"
-    for typed in range(1, 5):
-        editor.change(typed + 1, (0, typed - 1), (0, typed - 1), "x = 1"[typed - 1])
-        assert await editor.suggested_text(0, typed) == "x = 1"[typed:]
-    assert len(core.asked) == 1
-    usage = await editor.last_usage()
-    assert (usage.source, usage.usage.forwards) == ("typed", 0)
-    editor.change(6, (0, 4), (0, 4), "2")
-    await editor.suggest(0, 5)
-    assert len(core.asked) == 2
 
 
 async def test_popup_for_clients_without_inline_completion(core: FakeCore) -> None:

@@ -8,7 +8,6 @@ import json
 
 import pytest
 from lsprotocol import types
-from pygls.exceptions import JsonRpcInvalidParams
 
 from tests.lsp_server.editor import URI, Editor, editor_on, until
 from tests.lsp_server.fake_core import FakeCore
@@ -49,22 +48,6 @@ async def test_a_move_to_the_place_that_is_asked_about_disturbs_nothing(editor: 
     assert await pending == "y"
 
 
-async def test_a_position_inside_a_code_point_is_refused_and_nothing_lost(editor: Editor) -> None:
-    editor.open("😋\n")
-    with pytest.raises(JsonRpcInvalidParams, match=r"character 1 of line 0 of .* inside a code point"):
-        await editor.suggest(0, 1)
-    assert await editor.suggest(0, 2)
-
-
-async def test_suggestions_go_on_after_the_last_line_was_deleted(editor: Editor, core: FakeCore) -> None:
-    editor.open("a\nb")  # without a final line end
-    editor.change(2, (1, 0), (2, 0), "")  # as Neovim tells `dd`
-    editor.change(3, (0, 0), (99_999, 0), "c\nd")  # as formatters replace a document
-    assert await editor.suggest(1, 1)
-    assert core.asked[-1].prompt.increment == "c\nd"
-    assert editor.resyncs == []
-
-
 async def test_an_edit_that_makes_no_sense_asks_for_a_resync(editor: Editor, core: FakeCore) -> None:
     editor.open("a\n")
     editor.change(2, (9, 0), (8, 0), "x")
@@ -98,14 +81,3 @@ async def test_a_change_that_cannot_be_read_asks_for_a_resync_once(
     assert await editor.suggest(0, 0) == []
     editor.replace_all(4, "xa\n")
     assert await editor.suggest(0, 1)
-
-
-async def test_closed_documents_are_released(editor: Editor, core: FakeCore) -> None:
-    editor.open("a")
-    await editor.suggest(0, 1)
-    editor.close()
-    await until(lambda: core.released)
-    assert core.released == [core.asked[0].session]
-    assert core.forgotten == []
-    with pytest.raises(JsonRpcInvalidParams, match="is not open"):
-        await editor.suggest(0, 1)

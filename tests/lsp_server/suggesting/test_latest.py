@@ -56,37 +56,6 @@ async def test_errors_reach_who_waits() -> None:
         await Latest[str]().run(fail)
 
 
-async def test_supersede_without_a_successor() -> None:
-    latest: Latest[str] = Latest()
-    waiting = asyncio.create_task(latest.run(never))
-    await asyncio.sleep(0)
-    latest.supersede()
-    assert await waiting is None
-
-
-async def test_joining_what_runs_for_the_same_purpose() -> None:
-    latest: Latest[str] = Latest()
-    release = asyncio.Event()
-
-    async def work() -> str:
-        await release.wait()
-        return "done"
-
-    latest.start(work, "here")
-    assert latest.is_for("here")
-    assert not latest.is_for("there")
-    assert not latest.awaited
-    first = asyncio.create_task(latest.join())
-    await asyncio.sleep(0)
-    assert latest.awaited
-    second = asyncio.create_task(latest.join())
-    assert await first is None
-    release.set()
-    assert await second == "done"
-    assert not latest.busy
-    assert not latest.awaited
-
-
 async def test_who_joined_is_answered_at_once_when_it_is_superseded() -> None:
     latest: Latest[str] = Latest()
     latest.start(never, "here")

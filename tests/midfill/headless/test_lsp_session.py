@@ -181,12 +181,3 @@ async def test_no_such_program() -> None:
     with pytest.raises(LanguageServerFailed, match="cannot start /no/such/program"):
         async with open_session(["/no/such/program"]):
             pytest.fail("it started")
-
-
-async def test_the_process_ends_with_the_session() -> None:
-    process = LspProcess()
-    await process.launch(SERVER)
-    await process.end()
-    await process.end()
-    with pytest.raises(LanguageServerFailed, match="not running"):
-        process.send("initialized", None)

@@ -151,19 +151,6 @@ def found(folder: Path) -> list[str]:
     return [each.path for each in look_up(index_file(folder), ["load"])]
 
 
-async def test_changes_reach_the_index(project: Path, keeper: IndexKeeper) -> None:
-    keeper.use((project,), enabled=True)
-    await settled(keeper)
-    assert found(project) == ["lib.py"]
-    (project / "lib.py").unlink()
-    keeper.used()  # no scan is due
-    await settled(keeper)
-    assert found(project) == ["lib.py"]
-    keeper.changed([(project / "lib.py").as_uri()])
-    await settled(keeper)
-    assert found(project) == []
-
-
 async def test_one_process_answers_many_requests_and_ends_with_the_server(
     project: Path, keeper: IndexKeeper, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -296,10 +296,6 @@ def test_the_index_is_the_users_alone(folder: Path, file: Path) -> None:
     assert file.parent.stat().st_mode & 0o077 == 0
 
 
-def test_no_index_no_definitions(file: Path) -> None:
-    assert not list(look_up(file, ["load"]))
-
-
 def test_what_files_use_is_known_and_leaves_with_them(folder: Path, file: Path) -> None:
     (folder / "pkg" / "app.py").write_text("import load\n# save\nclass App: ...\nload(App)\n")
     scanned(folder, file)
