@@ -1,4 +1,4 @@
-// The messages that midfill adds to LSP, as `lsp_server/custom_messages.py` describes them.
+// The messages that midfill adds to LSP, as docs/language-server.md describes them.
 
 export const STATUS = "midfill/status";
 export const USAGE = "midfill/usage";
