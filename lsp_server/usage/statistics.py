@@ -146,7 +146,7 @@ CACHE_OUTCOMES = {
 }  # of one request
 
 
-_FORMER_NAMES = {"hit": "hits", "partial": "partial_hits", "miss": "misses"}  # in older files
+_FORMER_NAMES = {"hot": "hits", "warm": "partial_hits", "cold": "misses"}  # in older files
 _LOCK_SECONDS = 0.2  # the shutdown waits for it
 _TABLE = """
 CREATE TABLE IF NOT EXISTS counts_by_day (

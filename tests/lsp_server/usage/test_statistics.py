@@ -47,7 +47,7 @@ def test_counts_are_kept_by_day_model_and_language(tmp_path: Path) -> None:
 
 
 def test_counts_of_older_files_are_read(path: Path) -> None:
-    add_to_file(path, {(TODAY, "hit"): 2, (TODAY, "partial"): 1, (TODAY, "miss"): 3, (TODAY, "hits"): 4})
+    add_to_file(path, {(TODAY, "hot"): 2, (TODAY, "warm"): 1, (TODAY, "cold"): 3, (TODAY, "hits"): 4})
     assert read_statistics(path)[TODAY] == Statistics(hits=6, partial_hits=1, misses=3)
 
 
