@@ -105,8 +105,6 @@ def make_server(settings: Settings) -> MidfillServer:
     server = MidfillServer(settings)
     for handlers in (lifecycle, text_documents, suggestions, next_edits, commands):
         handlers.register(server)
-    text_documents.register_notebooks(server)
-    commands.register_reasons(server)
     return server
 
 

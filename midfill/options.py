@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, get_origin, get_type_hints
@@ -43,10 +43,16 @@ def takes_settings(
             raise refused[0]
         command(settings=with_options(settings, given), **arguments)
 
-    parameters = [*own, *options]
+    return _shown_as(command, wrapper, [*own, *options])
+
+
+def _shown_as(
+    command: Callable[..., None], wrapper: Callable[..., None], parameters: Sequence[inspect.Parameter]
+) -> Callable[..., None]:
+    """The wrapper with the command's name and help and these parameters, as typer reads them."""
     wrapper.__name__ = command.__name__
     wrapper.__doc__ = command.__doc__
-    wrapper.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    wrapper.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     wrapper.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     return wrapper
 
@@ -97,12 +103,7 @@ def takes_options(command: Callable[..., None]) -> Callable[..., None]:
         values = {option.name: arguments.pop(option.name) for option in options}
         command(**arguments, arguments=kind(**values))
 
-    shown = [*own.values(), *options]
-    wrapper.__name__ = command.__name__
-    wrapper.__doc__ = command.__doc__
-    wrapper.__signature__ = inspect.Signature(shown)  # type: ignore[attr-defined]
-    wrapper.__annotations__ = {parameter.name: parameter.annotation for parameter in shown}
-    return wrapper
+    return _shown_as(command, wrapper, [*own.values(), *options])
 
 
 def check_writable(path: Path | None) -> None:

@@ -141,34 +141,7 @@ _WRITTEN: Series = (
     ("accepted", "#2a9d8f", lambda day: day.accepted_characters),
     ("typed", "#9aa3b2", lambda day: day.typed_characters),
 )
-# In VS Code the page follows the editor's theme, elsewhere the system's.
-_STYLE = """
-:root { color-scheme: light dark; --text: #24292f; --quiet: #66707b; --back: #fff; --card: #f5f6f8; --line: #dfe3e8; }
-@media (prefers-color-scheme: dark) { :root {
-  --text: #e3e6ea; --quiet: #9aa4af; --back: #16191d; --card: #1f242a; --line: #343b44; } }
-body[data-vscode-theme-kind] { --text: var(--vscode-editor-foreground); --quiet: var(--vscode-descriptionForeground);
-  --back: transparent; --card: #80808020; --line: #80808050; }
-body { font: 15px/1.5 system-ui, sans-serif; color: var(--text); background: var(--back);
-  max-width: 1120px; margin: 2.5rem auto; padding: 0 1.25rem; }
-h1 { font-size: 1.5rem; margin: 0; } h2 { font-size: 1.05rem; margin: 0; }
-p { color: var(--quiet); margin: .2rem 0; font-size: .875rem; }
-.cards, .plots { display: grid; gap: .75rem; margin: 1.5rem 0 2rem; }
-.cards { grid-template-columns: repeat(auto-fit, minmax(170px, 1fr)); }
-.plots { grid-template-columns: repeat(auto-fit, minmax(min(400px, 100%), 1fr)); gap: 2rem 1.75rem; }
-.card { background: var(--card); border-radius: 10px; padding: .8rem 1rem; }
-.card b { display: block; font-size: 1.6rem; line-height: 1.3; font-weight: 600; font-variant-numeric: tabular-nums; }
-.bars { display: flex; align-items: flex-end; height: 200px; margin-top: .5rem; border-bottom: 1px solid var(--line); }
-.bars div { flex: 1; display: flex; flex-direction: column-reverse; margin-inline: min(3px, .1vw); }
-.ends { display: flex; justify-content: space-between; }
-.key { white-space: nowrap; margin-right: .8em; }
-.key i { padding: 0 .5em; border-radius: 3px; margin-right: .4em; }
-.table { overflow-x: auto; margin-top: 2rem; }
-table { border-collapse: collapse; font-variant-numeric: tabular-nums; width: 100%; font-size: .9rem; }
-th, td { padding: .35rem .6rem; text-align: right; border-bottom: 1px solid var(--line); white-space: nowrap; }
-th:first-child, td:first-child { text-align: left; } th { font-weight: 500; color: var(--quiet); }
-th:first-child { font-size: 1.05rem; font-weight: 700; color: var(--text); }
-footer { margin-top: 2rem; }
-"""
+_STYLE = Path(__file__).with_suffix(".css")
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 
 
@@ -177,7 +150,7 @@ def write_page(summary: Summary, path: Path) -> None:
     body = _filled(summary) if summary.total.shown else _empty()
     head = f'<meta charset="utf-8"><meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
     head += '<meta name="viewport" content="width=device-width">'
-    head += f"<title>midfill statistics</title><style>{_STYLE}</style>"
+    head += f"<title>midfill statistics</title><style>{_STYLE.read_text(encoding='utf-8')}</style>"
     page = f'<!doctype html><html lang="en"><head>{head}</head><body>{body}</body></html>'
     path.write_text(page, encoding="utf-8")
 

@@ -42,7 +42,7 @@ from protocol.rendezvous import end_stop, runtime_folder
 
 
 def register(server: MidfillServer) -> None:
-    """Register these commands with the server."""
+    """Register these commands and messages with the server."""
     server.command(RESTART_COMMAND)(restart_core)
     server.command(STOP_COMMAND)(stop)
     server.command(UNLOAD_COMMAND)(unload_model)
@@ -51,6 +51,12 @@ def register(server: MidfillServer) -> None:
     server.command(LIST_MODELS_COMMAND)(list_models)
     server.command(DOWNLOAD_COMMAND)(download)
     server.command(LINK_DASHBOARD_COMMAND)(link_dashboard)
+    server.command(SNOOZE_COMMAND)(snooze)
+    server.command(RESUME_COMMAND)(resume)
+    server.command(SUGGEST_HERE_COMMAND)(suggest_here)
+    server.command(SUGGEST_NOW_COMMAND)(suggest_now)
+    server.feature(DID_SWITCH)(did_switch)
+    server.feature(REASON_REQUEST)(last_reason)
 
 
 async def restart_core(ls: MidfillServer) -> None:
@@ -149,16 +155,6 @@ async def _end(ls: MidfillServer, end: Callable[[Path], Awaitable[object]]) -> N
 
 
 _MOST_MINUTES = 7 * 24 * 60
-
-
-def register_reasons(server: MidfillServer) -> None:
-    """Register these messages and commands."""
-    server.feature(DID_SWITCH)(did_switch)
-    server.feature(REASON_REQUEST)(last_reason)
-    server.command(SNOOZE_COMMAND)(snooze)
-    server.command(RESUME_COMMAND)(resume)
-    server.command(SUGGEST_HERE_COMMAND)(suggest_here)
-    server.command(SUGGEST_NOW_COMMAND)(suggest_now)
 
 
 def did_switch(ls: MidfillServer, params: SwitchParams) -> None:

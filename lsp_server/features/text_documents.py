@@ -29,6 +29,9 @@ def register(server: MidfillServer) -> None:
     server.feature(DID_FOCUS)(did_focus)
     server.feature(DOCUMENT_HASH)(document_hash)
     server.feature(LAST_EXCHANGE)(last_exchange)
+    server.feature(types.NOTEBOOK_DOCUMENT_DID_OPEN)(did_open_notebook)
+    server.feature(types.NOTEBOOK_DOCUMENT_DID_CHANGE)(did_change_notebook)
+    server.feature(types.NOTEBOOK_DOCUMENT_DID_CLOSE)(did_close_notebook)
 
 
 def did_open(ls: MidfillServer, params: types.DidOpenTextDocumentParams) -> None:
@@ -102,13 +105,6 @@ def _change(event: types.TextDocumentContentChangeEvent) -> Change:
 def client_position(position: types.Position) -> ClientPosition:
     """A position of LSP, in the client's code units."""
     return ClientPosition(position.line, position.character)
-
-
-def register_notebooks(server: MidfillServer) -> None:
-    """Register these messages with the server."""
-    server.feature(types.NOTEBOOK_DOCUMENT_DID_OPEN)(did_open_notebook)
-    server.feature(types.NOTEBOOK_DOCUMENT_DID_CHANGE)(did_change_notebook)
-    server.feature(types.NOTEBOOK_DOCUMENT_DID_CLOSE)(did_close_notebook)
 
 
 def did_open_notebook(ls: MidfillServer, params: types.DidOpenNotebookDocumentParams) -> None:

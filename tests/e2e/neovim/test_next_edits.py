@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
-from inference.text.tokenization import read_tokenizer
-from tests.e2e.neovim.conftest import OpenNeovim, OpenScripted, on_both
-from tests.e2e.neovim.driver import Neovim, soon, until
+from tests.e2e.neovim.conftest import OpenScripted, on_both
+from tests.e2e.neovim.driver import Neovim, until
 from tests.e2e.neovim.script import Script
-from tests.inference.remote.fake_servers import FakeServer, llama_server, serving
-from tests.inference.tiny import MARKERS, write_tokenizer
-from tests.recorded_next_edits import buffer_of, recorded_answers
 
-HEADERS = "10-go-map-value-to-slice"
 COMMANDS = ["midfill.nextEditAccepted", "midfill.nextEditRefused"]
 TEXT = "a = 1\nb = 2\nc = aa\nd = 4\n"
 
@@ -96,28 +90,3 @@ def test_a_server_without_next_edits_is_not_asked(open_scripted: OpenScripted, s
     neovim.keys("x")
     neovim.lua("vim.wait(400)")
     assert script.told("textDocument/copilotInlineEdit") == []
-
-
-def test_a_recorded_answer_is_drawn_and_applied(open_neovim: OpenNeovim, tmp_path: Path) -> None:
-    """The real language server, and the core of next edits that it starts, before an engine that replays an answer."""
-    write_tokenizer(
-        tmp_path / "tokenizer.json", markers=(*MARKERS, "<[fim-suffix]>", "<[fim-prefix]>", "<[fim-middle]>")
-    )
-    engine = FakeServer(read_tokenizer(tmp_path / "tokenizer.json"), model=str(tmp_path), context=16_384)
-    after, answer = buffer_of(HEADERS), recorded_answers("zeta-2", HEADERS)[0]
-    engine.script = answer + ">>>>>>> UPDATED"
-    with serving(llama_server(engine)) as url:
-        settings = f"nextEditModel = 'zeta-2:{tmp_path}', nextEditEngine = 'llama-server={url}'"
-        before = after.replace("map[string][]string", "map[string]string")
-        neovim = open_neovim(before, name="headers.go", options=f"{{ settings = {{ {settings} }} }}")
-        until(lambda: neovim.status())
-        neovim.keys(":%s/map\\[string\\]string/map[string][]string/<CR>")
-
-        def moves() -> bool:
-            neovim.keys("jk")  # the core is starting
-            return soon(lambda: drawn(neovim)[1], 1.0)
-
-        until(moves)
-        assert "values := h.values[strings.ToLower(key)]" in drawn(neovim)[1]
-        neovim.keys("<M-l><M-l>")
-        until(lambda: neovim.text().rstrip() == answer.rstrip())
