@@ -111,6 +111,11 @@ async def test_suggestions_that_are_right_are_accepted() -> None:
     assert len(keys) < len((await demo(nothing))[1])
 
 
+async def test_the_first_keys_are_typed_by_hand() -> None:
+    _, keys = await demo(oracle)
+    assert [key.kind for key in keys[:31]] == ["jump"] + ["key"] * 30
+
+
 async def test_suggestions_that_are_wrong_change_nothing_and_one_is_tried_out_and_undone() -> None:
     dice = random.Random(7)
 
@@ -157,6 +162,11 @@ def test_summary() -> None:
     assert (summary.recomputed_tokens, summary.prompt_tokens, summary.prefetched_tokens) == (301, 2000, 600)
     assert summary.mean_recomputed == 150.5
     assert (summary.median_ms, summary.p95_ms) == (10.0, 40.0)
+
+
+def test_summary_of_nothing() -> None:
+    summary = summarize([])
+    assert (summary.hit_share, summary.mean_recomputed, summary.p95_ms) == (0.0, 0.0, 0.0)
 
 
 def shown(renderable: object, width: int = 100) -> str:

@@ -64,6 +64,10 @@ def filter_with(*texts: str) -> DuplicateFilter:
     return duplicates
 
 
+def test_the_same_content_is_a_duplicate_whatever_its_trailing_spaces() -> None:
+    assert filter_with(MODULE).reason_to_drop(MODULE.replace("\n", "  \n")) == "duplicate"
+
+
 def test_another_version_is_a_near_duplicate() -> None:
     assert filter_with(MODULE).reason_to_drop(MODULE + "\n\nVERSION = 2\n") == "near duplicate"
 

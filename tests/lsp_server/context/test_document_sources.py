@@ -93,6 +93,13 @@ def test_a_diff_says_what_the_document_says(edits: list[tuple[int, str, int]]) -
         assert any(line[0] != " " for line in lines)
 
 
+def test_an_edit_far_below_is_found() -> None:
+    baselines, target = Baselines(), document(TEXT * 5)
+    baselines.viewed(target)
+    replace(target, 1537, "new\n")
+    assert diffs(baselines, target) == [" line 336\n-line 337\n+new\n"]
+
+
 def place(before: str, open_texts: tuple[FileText, ...] = (), neighbours: tuple[FileText, ...] = ()) -> PromptPlace:
     lines = tuple(before.splitlines(keepends=True))
     return PromptPlace("file:///w/a.py", "python", lines, lines, ("",), open_texts, neighbours)

@@ -118,6 +118,13 @@ async def test_a_wrong_token_is_not_tried_again(watched: Watched, core: FakeCore
     assert watched.states == ["starting", "failed"]
 
 
+async def test_what_cannot_be_started_is_a_failure_too(watched: Watched) -> None:
+    find = Search(error=PermissionError("/run/midfill"), failures=math.inf)
+    await watched.link.connect_to(CoreTarget(find, QUICK))
+    await until(lambda: watched.link.status.state == "failed")
+    assert "/run/midfill" in str(watched.link.status.error)
+
+
 async def test_a_new_target_replaces_the_old(watched: Watched, core: FakeCore) -> None:
     other = FakeCore()
     async with other.listening():

@@ -8,6 +8,7 @@ import json
 
 import pytest
 from lsprotocol import types
+from pygls.exceptions import JsonRpcInvalidParams
 
 from tests.lsp_server.editor import URI, Editor, editor_on, until
 from tests.lsp_server.fake_core import FakeCore
@@ -46,6 +47,13 @@ async def test_a_move_to_the_place_that_is_asked_about_disturbs_nothing(editor: 
     await editor.document_hash()
     release.set()
     assert await pending == "y"
+
+
+async def test_a_position_inside_a_code_point_is_refused_and_nothing_lost(editor: Editor) -> None:
+    editor.open("😋\n")
+    with pytest.raises(JsonRpcInvalidParams, match=r"character 1 of line 0 of .* inside a code point"):
+        await editor.suggest(0, 1)
+    assert await editor.suggest(0, 2)
 
 
 async def test_an_edit_that_makes_no_sense_asks_for_a_resync(editor: Editor, core: FakeCore) -> None:

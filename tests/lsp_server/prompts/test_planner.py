@@ -107,6 +107,16 @@ def test_an_anchor_laid_inside_auto_closed_brackets_leaves_them_out_too() -> Non
     assert not editor.plan().relaid
 
 
+def test_text_behind_the_cursor_that_is_not_auto_closed_is_in_the_suffix() -> None:
+    editor = Editor(LINES + "f(║\nrest\n")
+    editor.plan()
+    editor.type("a, b)")
+    editor.cursor = Position(editor.cursor.line, editor.cursor.column - 3)
+    plan = editor.plan()
+    assert plan.relaid
+    assert plan.prompt.suffix.startswith(" b)\n")
+
+
 def test_going_back_and_forth_finds_both_anchors() -> None:
     editor = Editor(LINES + "x = ║\n" + LINES + "end\n")
     here, there = editor.cursor, Position(70, 0)
@@ -127,6 +137,13 @@ def test_a_long_increment_is_laid_anew_by_a_prefetch_where_that_is_free() -> Non
     assert editor.planner.plan(editor.cursor, prefetch=True).relaid
     assert not editor.type("word " * 10).relaid
     assert editor.type("word " * 30).relaid
+
+
+def test_the_same_text_elsewhere_is_not_mistaken_for_the_document_end() -> None:
+    editor = Editor("a\n\na║")
+    assert editor.plan().prompt.suffix == ""
+    editor.cursor = Position(0, 1)
+    assert editor.plan().prompt.suffix == "\n\na"
 
 
 def test_overlong_lines_are_cut_inside() -> None:

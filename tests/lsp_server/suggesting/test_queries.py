@@ -46,6 +46,12 @@ def test_typing_and_deleting_what_was_typed() -> None:
     assert rest(suggestion, mirror, Position(0, 5)) == "ompute(y)"
 
 
+def test_typing_something_else_leaves_nothing() -> None:
+    mirror = document("x = ")
+    suggestion = edit(mirror, suggestion_at(Position(0, 4), "compute(y)"), (0, 4), (0, 4), "d")
+    assert rest(suggestion, mirror, Position(0, 5)) == ""
+
+
 def test_closers_of_the_editor_are_no_typing() -> None:
     mirror = document("x = f")
     suggestion = edit(mirror, suggestion_at(Position(0, 5), '("a")'), (0, 5), (0, 5), "()")
@@ -65,6 +71,10 @@ def test_over_lines_with_crlf() -> None:
 )
 def test_an_edit_elsewhere_voids_it(start: Place, end: Place) -> None:
     assert edit(document("x = \ny\n"), suggestion_at(Position(0, 4), "1"), start, end, "z") is None
+
+
+def test_a_cursor_elsewhere_gets_nothing() -> None:
+    assert rest(suggestion_at(Position(0, 4), "1"), document("x = \n"), Position(1, 0)) == ""
 
 
 def test_the_rest_is_what_was_shown_to_the_letter() -> None:

@@ -60,6 +60,11 @@ def test_typing_on_is_no_move_and_typing_elsewhere_is() -> None:
     assert third.moved_to == Position(1, 3)
 
 
+def test_backspace_and_delete_happen_at_the_cursor() -> None:
+    steps = list(play(trace_of("abcdef", [Patch(2, 0, "x")], [Patch(2, 1, "")], [Patch(2, 1, "")], [Patch(2, 2, "")])))
+    assert [step.moved_to for step in steps[1:]] == [None, None, Position(0, 4)]
+
+
 def test_the_cursor_follows_the_patch_that_inserts_most() -> None:
     # Enter, and the white space that the line above loses.
     (step,) = play(trace_of("    \nrest", [Patch(4, 0, "\n    "), Patch(0, 4, "")]))
@@ -107,6 +112,11 @@ def test_steps_have_the_times_of_a_recording_that_has_all_of_them(tmp_path: Path
     assert second == first + 1.5
     path.write_text(json.dumps({"txns": [{"patches": patches, "time": times[0]}, {"patches": patches}]}))
     assert [step.time for step in play(read_trace(path))] == [None, None]
+
+
+def test_a_missing_file_is_refused_by_name(tmp_path: Path) -> None:
+    with pytest.raises(BadTrace, match="nowhere"):
+        read_trace(tmp_path / "nowhere.json")
 
 
 def test_a_patch_beyond_the_document_is_refused_with_its_place() -> None:
