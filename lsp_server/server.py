@@ -170,10 +170,8 @@ class Notices:
             self._show(types.ShowMessageParams(types.MessageType.Warning, f"midfill: {message}"))
 
     def core_status(self, status: LinkStatus) -> None:
-        detail = status.core.detail if status.core else ""
-        message = str(status.error) if status.error else "; ".join(filter(None, (detail, status.note)))
         if status.state == "failed":
-            self.error(message or "the core failed")
+            self.error(status.message or "the core failed")
         if status.state not in ("starting", "loading"):
             self._loading.update(None)
         elif core := status.core:
@@ -182,7 +180,7 @@ class Notices:
             self._loading.update("starting the core")
         params = {
             "state": status.state,
-            "message": message,
+            "message": status.message,
             "model": status.core.model if status.core else "",
             "device": status.core.device if status.core else "",
             "progress": status.core.progress if status.core else None,
@@ -191,7 +189,7 @@ class Notices:
         self._notify_midfill(STATUS, params)
         kind = {"failed": "Error", "stopped": "Inactive"}.get(status.state, "Normal")
         busy = status.state in ("starting", "loading")
-        self._core_status = {"busy": busy, "message": message, "kind": kind}
+        self._core_status = {"busy": busy, "message": status.message, "kind": kind}
         self._notify_status(self._core_status)
 
     def prefill(self, uri: str, tokens: tuple[int, int] | None) -> None:
@@ -404,8 +402,7 @@ class MidfillServer(LanguageServer):
 
     def _next_edit_core_changed(self, status: LinkStatus) -> None:
         if status.state == "failed":
-            detail = status.error or (status.core.detail if status.core else "the core failed")
-            self.notices.warning(f"no next edits: {detail}")
+            self.notices.warning(f"no next edits: {status.message or 'the core failed'}")
 
     def _count_next_edit(self, opened: OpenDocument, outcome: Outcome) -> None:
         core = self.next_edit_link.status.core

@@ -71,6 +71,12 @@ class LinkStatus:
     error: MidfillError | None = field(default=None, compare=False)  # why the state is "failed", if known
     remote: bool = False  # while "starting": midfill does not start this core, but waits for it to answer
 
+    @property
+    def message(self) -> str:
+        """What the user should know of it: the error, or what the core and the link say."""
+        said = (self.core.detail if self.core else "", self.note)
+        return str(self.error) if self.error else "; ".join(filter(None, said))
+
 
 class CoreLink:
     """A connection that is kept up; it calls `on_status` at every change."""

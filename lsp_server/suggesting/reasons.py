@@ -125,8 +125,7 @@ def excluded(verdict: Verdict, uri: str) -> Reason:
 
 def of_core(status: LinkStatus) -> Reason | None:
     """The core cannot answer now; None if it can. An unloaded core can: a request loads its model."""
-    core, model = status.core, status.core.model if status.core else ""
-    message = str(status.error) if status.error else "; ".join(filter(None, (core.detail if core else "", status.note)))
+    core, model, message = status.core, status.core.model if status.core else "", status.message
     match status.state:
         case "ready":
             return None

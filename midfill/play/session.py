@@ -277,9 +277,8 @@ class PageSession:
 
     def _core_changed(self, status: LinkStatus) -> None:
         core = status.core
-        device, detail, progress = (core.device, core.detail, core.progress) if core else ("", "", None)
-        message = str(status.error) if status.error else "; ".join(filter(None, (detail, status.note)))
-        self._send(Status(status.state, self._editing.settings.model, device, message, progress))
+        device, progress = (core.device, core.progress) if core else ("", None)
+        self._send(Status(status.state, self._editing.settings.model, device, status.message, progress))
         self._editing.core_changed(status)
 
     def _report_cost(self, cost: PromptCost) -> None:

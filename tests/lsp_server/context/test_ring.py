@@ -138,6 +138,14 @@ def test_an_excluded_document_leaves_and_another_takes_the_room() -> None:
     assert workspace.starts() == ["c 0080", "d 0080"]
 
 
+def test_the_same_text_stands_there_once() -> None:
+    workspace = Workspace()
+    for name in ("copy", "again"):
+        workspace.open(name, "same\n" * 30)
+        workspace.visit(name, 0)
+    assert len(workspace.snippets()) == 1
+
+
 def test_a_document_opened_again_is_looked_at_anew() -> None:
     workspace = Workspace("b")
     workspace.open("b", "short\n")
