@@ -59,19 +59,19 @@ async def examine(settings: Settings, refused: Sequence[BadSettings] = (), file:
         *([await suggestions(file, settings)] if file is not None else []),
         installed(settings),
         hardware(gpus),
-        *(() if missing(ENGINE) else await _engine(settings, gpus)),
+        *([] if missing(ENGINE) else [await _engine(settings, gpus)]),
         await cores(settings),
         folders(),
         settings_in_force(settings, os.environ, refused),
     ]
 
 
-async def _engine(settings: Settings, gpus: tuple[Gpu, ...]) -> Sequence[Section]:
-    """The configured engine or model, and the models on this machine."""
+async def _engine(settings: Settings, gpus: tuple[Gpu, ...]) -> Section:
+    """The configured engine or model."""
     from midfill.doctor.checks import engine
-    from midfill.doctor.models import model, models
+    from midfill.doctor.models import model
 
-    return await engine(settings) or model(settings, gpus), models(settings, gpus)
+    return await engine(settings) or model(settings, gpus)
 
 
 def _print(console: Console, sections: Sequence[Section], *, everything: bool) -> None:

@@ -1,11 +1,11 @@
-"""Checks the configured model, and those of this machine, by the plan that the core loads them by; without torch."""
+"""Checks the configured model by the plan that the core loads it by; without torch."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 from inference.checkpoints.checkpoint import Checkpoint, find_local_checkpoint
-from inference.loading.choices import ModelChoice, choices, choose_device, measured
+from inference.loading.choices import choose_device, measured
 from inference.loading.instead import llama_server_for
 from inference.loading.memory_plan import MemoryPlan
 from inference.loading.options import Gpu, engine_options, find_llama_server
@@ -102,13 +102,3 @@ def _show_plan(plan: MemoryPlan) -> str:
     parts = f"{megabytes(plan.weights)} for weights, {workspaces}, {megabytes(plan.forwards)} for forwards"
     total = f"up to {megabytes(plan.in_use)} in all, and about 250 MB for torch"
     return f"{parts}, up to {megabytes(plan.store)} for resident KV: {total}; {megabytes(plan.free)} are free"
-
-
-def models(settings: Settings, gpus: tuple[Gpu, ...]) -> Section:
-    """The models on this machine as a section; a model that cannot run is no problem of the installation."""
-    facts = [(choice.model.name, _line(choice)) for choice in choices(settings, gpus) if choice.here]
-    return Section("models on this machine", tuple(facts))
-
-
-def _line(choice: ModelChoice) -> str:
-    return "; ".join(filter(None, [choice.summary, choice.problem and f"cannot run: {choice.problem}"]))

@@ -1,4 +1,4 @@
-"""`midfill models`, and the section of the doctor."""
+"""`midfill models`, and what the doctor says of the same models."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from inference.loading.choices import choices
 from inference.loading.options import EngineOptions
 from inference.remote import connecting
 from midfill.commands import app
-from midfill.doctor.models import model, models
+from midfill.doctor.models import model
 from protocol.errors import BadModel
 from protocol.settings import Settings
 from tests.inference.gguf_files import QWEN_MARKERS, write_gguf
@@ -115,12 +115,3 @@ def test_a_model_that_does_not_fit(home: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr("psutil.virtual_memory", lambda: type("Memory", (), {"available": 2**20, "total": 2**33})())
     (tiny,) = [choice for choice in choices(Settings(), ()) if choice.model.name == "tiny"]
     assert "and 1 MB are free" in tiny.problem
-
-
-def test_the_doctor_lists_them_without_a_problem(home: Path) -> None:
-    section = models(Settings(), ())
-    assert section.problems == ()
-    facts = dict(section.facts)
-    assert facts["tiny"].startswith("llama, 21 MB, BF16, midfill")
-    assert facts["bundled"].startswith("llama, 90 MB, Q4_1, smollm2")
-    assert "cannot run" in facts[str(home / "damaged.gguf")]
