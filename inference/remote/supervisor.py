@@ -1,7 +1,8 @@
 """Runs a program until it ends or standard input does: `python supervisor.py FILE PROGRAM ARGUMENTS`.
 
-FILE is what the program leaves behind, such as its socket, and is removed at the end; empty for none. The core starts llama-server through it and holds the other end of the pipe. The system closes the pipe however the core
-ends, so the program never outlives it. Imports the standard library alone, since it stays in memory.
+FILE is what the program leaves behind, such as its socket, and is removed at the end; empty for none. The core starts
+llama-server through it and holds the other end of the pipe. The system closes the pipe however the core ends, so the
+program never outlives it. Imports few modules of the standard library, since it stays in memory.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ def main(leftover: str, command: list[str]) -> int:
     threading.Thread(target=_end_with_input, args=(process,), daemon=True).start()
     status = process.wait()
     with suppress(OSError):
-        os.unlink(leftover)
+        os.unlink(leftover)  # noqa: PTH108 - as above
     return status
 
 

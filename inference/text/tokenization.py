@@ -14,16 +14,14 @@ import unicodedata
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from itertools import chain
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-import numpy as np
 from tokenizers import Tokenizer
 
 from inference.text.fim import AUTO, FIMFormat, choose_format
-from inference.text.token_boundaries import AllowedIds, MergePairs, settled_by_pieces
+from inference.text.token_boundaries import MergePairs, settled_by_pieces
 from inference.text.token_ids import (
     BYTES_PER_ID,
     SPACE_MARK,
@@ -261,11 +259,6 @@ class TextTokenizer:
         """What every token that is text spells."""
         spelled = ((token_id, self.bytes_of(token_id)) for token_id in range(self.vocabulary_size))
         return {token_id: token_bytes for token_id, token_bytes in spelled if token_bytes is not None}
-
-    @cached_property
-    def text_ids(self) -> AllowedIds:
-        """Every token that is text; slow for large vocabularies."""
-        return np.fromiter(self.text_tokens(), dtype=np.int64)
 
     def bytes_of(self, token_id: int) -> bytes | None:
         """What a token spells; None where it is no text."""

@@ -22,7 +22,6 @@ from inference.engine.engine import Engine
 from inference.loading.engine import load_engine
 from inference.loading.options import EngineOptions
 from kv_store.disk import PageFolder
-from kv_store.disk_folders import INDEX_NAME
 from kv_store.store import PagedStore
 from kv_store.tiers import Tier
 from kv_store.workspace import TensorCodec, TensorStorage
@@ -35,7 +34,6 @@ pytestmark = [pytest.mark.faults, pytest.mark.timeout(600)]
 
 KV = PrefixKV()
 KILLS = 50
-SESSIONS = 10_000
 DOCUMENTS = 8
 
 
@@ -59,24 +57,6 @@ def loadable(store: PagedStore, token_ids: tuple[int, ...]) -> int:
 
 def prompt(number: int) -> tuple[int, ...]:
     return tuple(random.Random(number).choices(range(1000), k=100))
-
-
-def test_the_index_follows_the_pages_however_many_sessions_share_them(tmp_path: Path) -> None:
-    store, shared, workspace = open_store(tmp_path), prompt(0)[:96], KV.workspace(prompt(0)[:96])
-    sizes = []
-    for number in range(SESSIONS):
-        name = f"http/ann/{number:036d}"
-        store.pin(name)
-        store.insert_prefix(shared, workspace, name)
-        store.unpin(name)
-        if number in (0, SESSIONS - 1) or number % 1000 == 0:
-            store.save()
-            (index,) = tmp_path.rglob(INDEX_NAME)
-            sizes.append(index.stat().st_size)
-    store.close()
-    bound = 4 * sizes[0]
-    report(f"{SESSIONS} sessions over 6 pages: bytes of the index", f"{bound}", f"{max(sizes)}")
-    assert max(sizes) <= bound
 
 
 def save_for_ever(root: Path, first: int, told: Connection) -> None:

@@ -109,20 +109,12 @@ def test_two_long_prompts_progress_at_the_same_pace(engine: Engine, watched: Wat
     assert ended_after[0] >= len(watched.forwards) - 2
 
 
-def test_turns_pass_from_client_to_client(engine: Engine, watched: WatchedModel) -> None:
-    flood = [begin(engine, ask(session, cut=900), client="flood") for session in "ab"]
+@pytest.mark.parametrize("user", ["", "many"])
+def test_turns_pass_from_user_to_user(engine: Engine, watched: WatchedModel, user: str) -> None:
+    """Who has several connections has one user's turns."""
+    flood = [begin(engine, ask(name, cut=900), client=f"ws-{user and name}", user=user) for name in "ab"]
     engine.step()
-    other = begin(engine, ask("c", cut=900, max_tokens=1), client="other")
-    forwards = len(watched.forwards)
-    (answer,) = finish(engine, other)
-    assert len(watched.forwards) - forwards <= 2 * answer.usage.forwards
-    finish(engine, *flood)
-
-
-def test_a_user_with_several_connections_has_one_users_turns(engine: Engine, watched: WatchedModel) -> None:
-    flood = [begin(engine, ask(session, cut=900), client=f"ws-{session}", user="many") for session in "ab"]
-    engine.step()
-    other = begin(engine, ask("c", cut=900, max_tokens=1), client="ws-c", user="one")
+    other = begin(engine, ask("c", cut=900, max_tokens=1), client="ws-c", user=user and "one")
     forwards = len(watched.forwards)
     (answer,) = finish(engine, other)
     assert len(watched.forwards) - forwards <= 2 * answer.usage.forwards

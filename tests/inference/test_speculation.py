@@ -150,14 +150,6 @@ def test_a_prompt_with_markers_among_its_texts_is_answered_like_the_same_tokens(
     assert again.usage.recomputed_tokens == 1  # the KV is that of the same tokens
 
 
-def test_forgotten_sessions_and_cold_requests_guess_from_no_suggestion(tiny_tokenizer: TextTokenizer) -> None:
-    engine, _ = parrot(tiny_tokenizer, "c = 1; ", LINE)
-    first = engine.complete(ask("c = 1; "))
-    assert engine.complete(structs.replace(ask("c = 1; "), reuse=False)).usage.forwards >= first.usage.forwards
-    engine.forget("a.py")
-    assert engine.complete(ask("c = 1; ")).usage.forwards >= first.usage.forwards
-
-
 WORDS = ["def ", "main", "(", ")", ":\n", "    ", "return", " x", "\n", "'é'", "1", "self.", "value"]
 
 

@@ -36,31 +36,6 @@ def dropped(tree: PageTree, document: str) -> list[Page]:
     return pages
 
 
-def test_the_last_page_may_match_in_part() -> None:
-    tree = PageTree()
-    path = grow(tree, FULL, (16, 17, 18))
-    assert tree.find_prefix((*FULL, 16, 17)) == (path, 18)
-    assert tree.find_prefix((*FULL, 16, 99)) == (path, 17)
-    assert tree.find_prefix((*FULL, 99)) == (path[:1], 16)
-    assert tree.find_prefix(FULL[:5]) == (path[:1], 5)
-    assert tree.find_prefix((99,)) == ([], 0)
-    assert tree.find_prefix(()) == ([], 0)
-
-
-def test_of_siblings_that_begin_alike_the_closest_matches() -> None:
-    tree = PageTree()
-    grow(tree, (1, 2, 3))
-    closest = grow(tree, (1, 2, 4, 5))
-    grow(tree, (1, 2))
-    assert tree.find_prefix((1, 2, 4, 6)) == (closest, 3)
-
-
-def test_a_short_page_matches_whole_though_more_is_asked() -> None:
-    tree = PageTree()
-    path = grow(tree, (1, 2, 3))
-    assert tree.find_prefix((1, 2, 3, 4)) == (path, 3)
-
-
 def test_a_removed_tail_is_no_sessions_tail_any_more() -> None:
     tree = PageTree()
     first, last = grow(tree, FULL, (16,))

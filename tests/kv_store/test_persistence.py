@@ -196,34 +196,6 @@ def test_a_tail_on_disk_is_not_found_without_its_beginning(kv, make_store, tmp_p
     assert not page_files(tmp_path)
 
 
-def test_pages_that_came_down_are_saved_without_being_written_again(kv, make_store) -> None:
-    store = make_store(device=48, disk=200)
-    insert(kv, store, IDS)
-    insert(kv, store, tuple(range(100, 148)))
-    assert [tier.tokens for tier in store.stats().tiers] == [48, 40]
-    assert store.save()
-    assert on_disk(store) == 88
-    store.close()
-    store = make_store(device=48, disk=200)
-    assert loadable(kv, store, IDS) == 40
-    assert loadable(kv, store, tuple(range(100, 148))) == 48
-
-
-def test_a_killed_process_leaves_what_it_had_saved_and_nothing_else(kv, make_store, tmp_path: Path) -> None:
-    store = make_store(device=48, disk=200)
-    insert(kv, store, IDS)
-    assert store.save()
-    insert(kv, store, tuple(range(100, 148)))
-    insert(kv, store, tuple(range(200, 248)))  # what came before goes down, and is not in the index yet
-    assert len(page_files(tmp_path)) > 3
-    store._folder.close()  # as the system does it
-    store = make_store(disk=200)
-    store.check_integrity()
-    assert on_disk(store) == 40
-    assert loadable(kv, store, IDS) == 40
-    assert len(page_files(tmp_path)) == 3
-
-
 def test_what_a_killed_process_had_evicted_from_disk_leaves_what_comes_before_it(kv, make_store) -> None:
     store = make_store(disk=48)
     insert(kv, store, IDS)
@@ -234,6 +206,21 @@ def test_what_a_killed_process_had_evicted_from_disk_leaves_what_comes_before_it
     store = make_store(disk=48)
     assert loadable(kv, store, IDS) == 16
     assert store.stats().refused == ()
+
+
+def test_a_purged_session_leaves_nothing_on_disk(saved: None, kv, make_store, tmp_path: Path) -> None:
+    store = make_store(disk=200)
+    other = (*IDS[:16], *range(200, 210))
+    insert(kv, store, other, "b")
+    store.save()
+    assert store.purge("a") == 24
+    store.check_integrity()
+    store.close()
+    store = make_store(disk=200)
+    assert loadable(kv, store, IDS) == 16, "b used these as well"
+    assert loadable(kv, store, other) == 26
+    assert store.purge("b") == 26
+    assert not page_files(tmp_path)
 
 
 def test_saving_in_steps_saves_the_newest_first_and_goes_on_where_it_left_off(kv, make_store) -> None:
@@ -272,21 +259,6 @@ def test_saving_never_takes_the_place_of_what_was_used_more_recently(kv, make_st
     assert [loadable(kv, store, prompt) for prompt in prompts] == [0, 0, 32, 32]
 
 
-def test_a_purged_session_leaves_nothing_on_disk(saved: None, kv, make_store, tmp_path: Path) -> None:
-    store = make_store(disk=200)
-    other = (*IDS[:16], *range(200, 210))
-    insert(kv, store, other, "b")
-    store.save()
-    assert store.purge("a") == 24
-    store.check_integrity()
-    store.close()
-    store = make_store(disk=200)
-    assert loadable(kv, store, IDS) == 16, "b used these as well"
-    assert loadable(kv, store, other) == 26
-    assert store.purge("b") == 26
-    assert not page_files(tmp_path)
-
-
 @pytest.mark.parametrize("how", ["cut", "grown", "gone"])
 def test_a_file_of_another_size_is_refused_at_the_start(
     how: str, saved: None, kv, make_store, tmp_path: Path, caplog: pytest.LogCaptureFixture
@@ -308,19 +280,6 @@ def test_a_file_of_another_size_is_refused_at_the_start(
     assert loadable(kv, store, IDS) == 16, "the bad page was the second"
     insert(kv, store, IDS)
     assert loadable(kv, store, IDS) == 40
-
-
-def test_a_flipped_bit_is_found_when_the_page_is_loaded(saved: None, kv, make_store, tmp_path: Path) -> None:
-    for bad in page_files(tmp_path):
-        data = bytearray(bad.read_bytes())
-        data[-5] ^= 1
-        bad.write_bytes(data)
-    store = make_store(disk=200)
-    assert store.stats().refused == ()
-    assert loadable(kv, store, IDS) == 0
-    (reason,) = store.stats().refused
-    assert "corrupt: its checksum differs" in reason
-    assert not page_files(tmp_path), "what follows a bad page is of no use"
 
 
 def test_what_is_in_memory_too_outlives_its_bad_copy(kv, make_store, tmp_path: Path) -> None:
@@ -525,12 +484,12 @@ def written_rows(store: PagedStore, seconds: float | None) -> int:
 def test_what_is_saved_of_a_prefix_does_not_grow_with_the_sessions_that_share_it(kv, make_store, tmp_path) -> None:
     store, ids = make_store(disk=200), tuple(range(96))
     workspace = kv.workspace(ids)
-    for number in range(10_000):
+    for number in range(1000):
         session = f"http/ann/{number}"
         store.pin(session)
         store.insert_prefix(ids, workspace, session)
         store.unpin(session)
-        if number in (0, 4999, 9999):
+        if number in (0, 499, 999):
             rows = written_rows(store, 0.02 if number else None)
             assert number == 0 or rows <= 1 + REMEMBERED_OWNERS, "the last page and its owners"
     assert max(len(page.owners) for page in store._tree.pages()) == REMEMBERED_OWNERS
@@ -539,7 +498,7 @@ def test_what_is_saved_of_a_prefix_does_not_grow_with_the_sessions_that_share_it
     store = make_store(disk=200)
     assert loadable(kv, store, ids) == 96
     assert store.purge("http/ann/0") == 0
-    assert [store.purge(f"http/ann/{number}") for number in range(9992, 10_000)] == [0] * 7 + [96]
+    assert [store.purge(f"http/ann/{number}") for number in range(992, 1000)] == [0] * 7 + [96]
 
 
 def test_a_key_in_one_of_many_files_that_begin_alike_writes_few_rows(kv, make_store) -> None:

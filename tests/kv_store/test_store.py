@@ -110,14 +110,6 @@ def test_a_purged_page_is_not_loaded_by_a_match_that_saw_it(kv, make_store) -> N
     store.check_integrity()
 
 
-def test_a_match_is_released_by_its_with_block(kv, make_store) -> None:
-    store = make_store()
-    with store.match_prefix(IDS) as match:
-        pass
-    with pytest.raises(ReleasedMatchError, match="released"):
-        match.release()
-
-
 BYTES = 10
 WORKSPACE = DryWorkspace(BYTES)
 
@@ -127,25 +119,13 @@ def paged(*budget_tokens: int) -> PagedStore:
     return PagedStore(tiers, BYTES)
 
 
-@pytest.fixture(params=[(0,), (1000, 2000)], ids=str)
-def store(request: pytest.FixtureRequest) -> PagedStore:
-    return paged(*request.param)
-
-
 def resident(store: PagedStore, token_ids: list[int]) -> int:
     with store.match_prefix(token_ids) as match:
         return match.length
 
 
-def test_a_match_is_never_longer_than_what_was_inserted(store: PagedStore) -> None:
-    grown = store.insert_prefix(range(100), WORKSPACE, "a")
-    store.check_integrity()
-    assert resident(store, list(range(120))) == grown
-    assert resident(store, [*range(50), 7]) == min(grown, 50)
-    assert resident(store, [1, 2, 3]) == 0
-
-
-def test_releasing_twice_is_an_error(store: PagedStore) -> None:
+def test_releasing_twice_is_an_error() -> None:
+    store = paged(1000, 2000)
     store.insert_prefix(range(20), WORKSPACE, "a")
     match = store.match_prefix(range(20))
     match.release()
@@ -153,13 +133,6 @@ def test_releasing_twice_is_an_error(store: PagedStore) -> None:
         match.release()
     with pytest.raises(ReleasedMatchError):
         match.load(WORKSPACE)
-    store.check_integrity()
-
-
-def test_unknown_sessions_can_be_pinned_unpinned_and_purged(store: PagedStore) -> None:
-    store.unpin("nobody")
-    store.pin("nobody")
-    assert store.purge("nobody") == 0
     store.check_integrity()
 
 
@@ -173,12 +146,6 @@ def test_a_document_can_be_purged_whoever_asked_for_it() -> None:
     dropped = store.purge("*/a")
     assert resident(store, list(range(100))) == 32
     assert dropped == 100 + 62 - 32
-    store.check_integrity()
-
-
-def test_an_empty_prompt_is_no_error(store: PagedStore) -> None:
-    assert store.insert_prefix([], WORKSPACE, "a") == 0
-    assert resident(store, []) == 0
     store.check_integrity()
 
 

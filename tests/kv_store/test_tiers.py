@@ -1,4 +1,4 @@
-from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -63,16 +63,6 @@ def test_tails_of_the_least_recently_used_go_first() -> None:
     assert store.stats().evicted_tokens == 48 + 32 + 16 + 64 - 96
 
 
-def test_what_is_in_use_stays_where_it_is() -> None:
-    store = make((48, MemoryStorage()), (16, MemoryStorage()))
-    insert(store, 0, 32)
-    with store.match_prefix(range(32)):
-        assert insert(store, 1000, 48) == 32, "16 in the first tier, 16 in the second"
-        assert levels(store, 0) == [0, 0]
-    insert(store, 2000, 48)
-    assert levels(store, 2000) == [0, 0, 0]
-
-
 def test_a_pin_moves_on_with_what_is_inserted() -> None:
     store = make((48, MemoryStorage()))
     store.pin("a")
@@ -122,6 +112,16 @@ def test_what_is_inserted_again_for_a_pinned_session_is_its_own_and_moves_up() -
     assert levels(store, 0) == [0, 0, 0]
 
 
+def test_what_is_in_use_stays_where_it_is() -> None:
+    store = make((48, MemoryStorage()), (16, MemoryStorage()))
+    insert(store, 0, 32)
+    with store.match_prefix(range(32)):
+        assert insert(store, 1000, 48) == 32, "16 in the first tier, 16 in the second"
+        assert levels(store, 0) == [0, 0]
+    insert(store, 2000, 48)
+    assert levels(store, 2000) == [0, 0, 0]
+
+
 def test_pins_of_several_sessions_on_shared_pages_add_up() -> None:
     store = make((32, MemoryStorage()))
     for session in "ab":
@@ -133,6 +133,47 @@ def test_pins_of_several_sessions_on_shared_pages_add_up() -> None:
     store.purge("b")
     store.check_integrity()
     assert insert(store, 1000, 16, "c") == 16
+
+
+def test_a_pin_outlasts_a_longer_sibling_of_its_last_page() -> None:
+    store = make((32, MemoryStorage()))
+    insert(store, 0, 3)
+    store.pin("a")
+    insert(store, 0, 7, "b")
+    assert tokens(store) == [7]
+    insert(store, 1000, 32, "c")
+    assert store.match_prefix(range(3)).length == 3
+
+
+def test_a_page_does_not_stand_above_its_parent() -> None:
+    store = make((20, MemoryStorage()), (100, MemoryStorage()))
+    insert(store, 0, 16)
+    store.pin("a")
+    insert(store, 1000, 20, "b")
+    assert levels(store, 1000) == [1, 1], "its last page would fit the first tier"
+    with store.match_prefix(range(1000, 1020)) as match:
+        match.load(WORKSPACE)
+        store.check_integrity()
+    assert levels(store, 1000) == [1, 1]
+
+
+def test_nothing_grows_where_pins_leave_no_room() -> None:
+    store = make((20, MemoryStorage()))
+    insert(store, 0, 20)
+    store.pin("a")
+    assert store.insert_prefix([*range(20), 7], WORKSPACE, "b") == 0
+    store.check_integrity()
+
+
+def test_a_short_page_in_use_is_left_alone_by_a_longer_sibling() -> None:
+    store = make((100, MemoryStorage()))
+    insert(store, 0, 3)
+    with store.match_prefix(range(3)) as match:
+        assert insert(store, 0, 7) == 4
+        assert tokens(store) == [10]
+        assert match.load(WORKSPACE) == 3
+    insert(store, 0, 9)
+    assert tokens(store) == [3 + 9]
 
 
 @pytest.mark.parametrize("how", ["loaded", "inserted again"])
@@ -165,35 +206,15 @@ def test_a_page_below_takes_its_place_before_its_ancestors_there() -> None:
     assert levels(store, 0) in ([1], []), "its tail went first"
 
 
-def test_a_page_that_fits_no_lower_tier_is_gone_with_all_below_it() -> None:
-    store = make((48, MemoryStorage()), (8, MemoryStorage()))
+@pytest.mark.parametrize(("below", "left"), [((), []), (((100, MemoryStorage()),), [2])])
+def test_a_page_does_not_pass_by_its_children_on_the_way_down(below: tuple[Any, ...], left: list[int]) -> None:
+    """A page that fits no lower tier is gone, with all below it."""
+    store = make((48, MemoryStorage()), (8, MemoryStorage()), *below)
     insert(store, 0, 40)
     insert(store, 1000, 16)
     assert levels(store, 0) == [0, 0, 1]
     insert(store, 2000, 48)
-    assert levels(store, 0) == []
-    assert tokens(store) == [48, 0]
-
-
-def test_a_page_does_not_pass_by_its_children_on_the_way_down() -> None:
-    store = make((48, MemoryStorage()), (8, MemoryStorage()), (100, MemoryStorage()))
-    insert(store, 0, 40)
-    insert(store, 1000, 16)
-    assert levels(store, 0) == [0, 0, 1]
-    insert(store, 2000, 48)
-    assert levels(store, 0) == [2], "the second page could not pass by the last, and they went together"
-
-
-def test_a_page_does_not_stand_above_its_parent() -> None:
-    store = make((20, MemoryStorage()), (100, MemoryStorage()))
-    insert(store, 0, 16)
-    store.pin("a")
-    insert(store, 1000, 20, "b")
-    assert levels(store, 1000) == [1, 1], "its last page would fit the first tier"
-    with store.match_prefix(range(1000, 1020)) as match:
-        match.load(WORKSPACE)
-        store.check_integrity()
-    assert levels(store, 1000) == [1, 1]
+    assert levels(store, 0) == left, "the second page could not pass by the last, and they went together"
 
 
 def test_pressure_below_leaves_the_copy_above_alone() -> None:
@@ -204,24 +225,6 @@ def test_pressure_below_leaves_the_copy_above_alone() -> None:
     assert [sorted(page.copies) for page in path(store, 0)] == [[0, 1]]
     insert(store, 2000, 16)
     assert [sorted(page.copies) for page in path(store, 0)] == [[0]]
-
-
-def test_a_pin_outlasts_a_longer_sibling_of_its_last_page() -> None:
-    store = make((32, MemoryStorage()))
-    insert(store, 0, 3)
-    store.pin("a")
-    insert(store, 0, 7, "b")
-    assert tokens(store) == [7]
-    insert(store, 1000, 32, "c")
-    assert store.match_prefix(range(3)).length == 3
-
-
-def test_nothing_grows_where_pins_leave_no_room() -> None:
-    store = make((20, MemoryStorage()))
-    insert(store, 0, 20)
-    store.pin("a")
-    assert store.insert_prefix([*range(20), 7], WORKSPACE, "b") == 0
-    store.check_integrity()
 
 
 def test_a_page_is_gone_where_the_tier_above_breaks_down() -> None:
@@ -295,27 +298,3 @@ def test_a_store_refuses_tiers_below_a_lasting_one() -> None:
         make((1, LastingStorage()), (1, MemoryStorage()))
     with pytest.raises(ValueError, match="at least one tier"):
         make()
-
-
-def test_a_short_page_in_use_is_left_alone_by_a_longer_sibling(tmp_path: Path) -> None:
-    store = make((100, MemoryStorage()))
-    insert(store, 0, 3)
-    with store.match_prefix(range(3)) as match:
-        assert insert(store, 0, 7) == 4
-        assert tokens(store) == [10]
-        assert match.load(WORKSPACE) == 3
-    insert(store, 0, 9)
-    assert tokens(store) == [3 + 9]
-
-
-def test_fifty_documents_in_a_budget_for_eight() -> None:
-    store = make((8 * 300, MemoryStorage()))
-    for round_of_edits in range(3):
-        for document in range(50):
-            with store.match_prefix(range(document * 1000, document * 1000 + 300 + round_of_edits)) as match:
-                assert match.length in (0, 300)
-            insert(store, document * 1000, 300 + round_of_edits, f"document {document}")
-            (tier,) = store.stats().tiers
-            assert tier.used_bytes == tier.tokens * BYTES <= tier.budget_bytes
-    assert tier.tokens > 8 * 300 - 16, "the budget is used"
-    assert len(path(store, 49 * 1000, 302)) == 19

@@ -1,8 +1,9 @@
 import psutil
 import pytest
 import torch
+from safetensors.torch import save
 
-from kv_store.workspace import KVShape, KVWorkspace
+from kv_store.workspace import KVShape, KVWorkspace, TensorCodec
 
 SHAPE = KVShape(num_layers=3, num_kv_heads=2, head_dim=4, dtype=torch.bfloat16)
 
@@ -44,15 +45,6 @@ def test_an_export_is_a_copy() -> None:
     assert payload.eq(0).all()
 
 
-def test_import_puts_part_of_a_payload_where_it_belongs() -> None:
-    source, target = KVWorkspace(SHAPE, 10), KVWorkspace(SHAPE, 10)
-    source.buffer.copy_(torch.arange(source.buffer.numel()).reshape(source.buffer.shape))
-    target.import_kv(5, source.export_kv(4, 9), 2, skip=1)
-    assert target.buffer[..., 5:7, :].equal(source.buffer[..., 5:7, :])
-    assert target.buffer[..., :5, :].eq(0).all()
-    assert target.buffer[..., 7:, :].eq(0).all()
-
-
 @pytest.mark.parametrize(("start", "count", "skip"), [(9, 2, 0), (-1, 1, 0), (0, 0, 0), (0, 3, 2)])
 def test_import_refuses_what_does_not_fit(start: int, count: int, skip: int) -> None:
     workspace = KVWorkspace(SHAPE, 10)
@@ -90,3 +82,34 @@ def test_a_workspace_takes_memory_for_the_tokens_that_were_written() -> None:
 def test_a_workspace_that_has_no_room_is_a_memory_error() -> None:
     with pytest.raises(MemoryError, match="no memory for a workspace of 1000000000000 tokens"):
         KVWorkspace(SHAPE, 10**12)
+
+
+SMALL = KVShape(num_layers=2, num_kv_heads=1, head_dim=4, dtype=torch.bfloat16)
+
+
+def test_tensors_come_back_bit_by_bit() -> None:
+    payload = torch.randn(SMALL.of_tokens(5)).to(torch.bfloat16)
+    payload[0, 0, 0, 0, 0] = torch.nan
+    codec = TensorCodec(SMALL)
+    decoded = codec.decode(codec.encode(payload, 5), 5)
+    assert isinstance(decoded, torch.Tensor)
+    assert decoded.view(torch.int16).equal(payload.view(torch.int16))
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (b"nonsense", "not a safetensors file"),
+        (save({"other": torch.zeros(SMALL.of_tokens(5), dtype=SMALL.dtype)}), "another model"),
+        (save({"kv": torch.zeros(SMALL.of_tokens(4), dtype=SMALL.dtype)}), "another model"),
+        (save({"kv": torch.zeros(SMALL.of_tokens(5), dtype=torch.float16)}), "another model"),
+    ],
+)
+def test_anything_else_is_refused(data: bytes, reason: str) -> None:
+    with pytest.raises(ValueError, match=reason):
+        TensorCodec(SMALL).decode(data, 5)
+
+
+def test_a_file_costs_little_more_than_its_kv() -> None:
+    payload = torch.zeros(SMALL.of_tokens(16), dtype=SMALL.dtype)
+    assert len(TensorCodec(SMALL).encode(payload, 16)) <= payload.nbytes + 256

@@ -325,11 +325,6 @@ def test_older_gpus_compute_in_what_they_have(
     assert engine._model.kv_shape.dtype == dtype  # type: ignore[attr-defined]
 
 
-def test_int8_weights_would_overflow_float16(simulated: SimulatedCuda, options: EngineOptions) -> None:
-    with pytest.raises(BadInput, match="int8 weights are multiplied before they are scaled, which overflows float16"):
-        load_engine(replace(options, dtype="float16", weights="int8"))
-
-
 # -- errors of the device ----------------------------------------------------------------------------------------------
 
 

@@ -48,10 +48,8 @@ EXACT: dict[str, dict[str, Any]] = {
     "ministral3": {"rope_parameters": {**YARN, "llama_4_scaling_beta": 0.1}},
     "olmo3": {"layer_types": ["sliding_attention", "full_attention"]},
     "phi3": {},
-    "qwen3_moe": {"rope_parameters": YARN},
     "seed_oss": {},
     "smollm3": {"no_rope_layers": [1, 0]},
-    "starcoder2": {},
 }
 
 

@@ -73,31 +73,6 @@ def test_a_damaged_checkpoint_has_a_problem(tiny_checkpoint: Path, tmp_path: Pat
     assert file in describe(FoundModel("a/b", "Hugging Face", folder)).problem
 
 
-@pytest.mark.parametrize("value", [{"quant_method": "gptq"}, 3, None])
-def test_weights_quantized_by_others(tiny_checkpoint: Path, tmp_path: Path, value: object) -> None:
-    folder = tmp_path / "model"
-    shutil.copytree(tiny_checkpoint, folder)
-    config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps({**config, "quantization_config": value}))
-    model = describe(FoundModel("a/b", "Hugging Face", folder))
-    assert ("gptq" in model.problem, model.quantization == "gptq") == (value not in (3, None),) * 2
-
-
-@pytest.mark.parametrize("value", [None, [4096], {}, "many", -1])
-@pytest.mark.parametrize("key", ["rms_norm_eps", "rope_theta", "sliding_window", "max_position_embeddings"])
-def test_an_odd_value_in_a_config_hides_no_other_model(
-    tiny_checkpoint: Path, tmp_path: Path, key: str, value: object
-) -> None:
-    folder = tmp_path / "model"
-    shutil.copytree(tiny_checkpoint, folder)
-    config = json.loads((folder / "config.json").read_text()) | {"use_sliding_window": True, "rope_parameters": {}}
-    (folder / "config.json").write_text(json.dumps({**config, key: value}))
-    model = describe(FoundModel("a/b", "Hugging Face", folder))
-    assert "Error" not in model.problem
-    is_absent = value is None and key != "max_position_embeddings"
-    assert (key in model.problem) != is_absent
-
-
 def test_what_nobody_has_thought_of_hides_no_other_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object) -> None:
         raise RecursionError("too deep")

@@ -118,18 +118,6 @@ def test_infill_has_the_shape_of_llama_cpp(client: TestClient) -> None:
     assert extra["tokens_evaluated"] > first["tokens_evaluated"]
 
 
-def test_completions_have_the_shape_of_openai(client: TestClient) -> None:
-    body = {"model": "any", "prompt": "def f():\n", "suffix": "\n", "max_tokens": 5, "temperature": 0}
-    answer = post(client, "/v1/completions", body)
-    assert answer["object"] == "text_completion"
-    assert answer["choices"][0]["finish_reason"] in ("length", "stop")
-    usage = answer["usage"]
-    assert usage["total_tokens"] == usage["prompt_tokens"] + usage["completion_tokens"]
-    warm = post(client, "/v1/completions", body)
-    assert warm["choices"] == answer["choices"]
-    assert warm["usage"]["prompt_tokens_details"]["cached_tokens"] == usage["prompt_tokens"] - 1
-
-
 @pytest.mark.parametrize(
     ("path", "content", "status", "message"),
     [

@@ -43,6 +43,9 @@ def test_a_user_with_two_more_at_work_gives_way() -> None:
     inbox = full_inbox(*others)
     inbox.put(ask("d", "typing"))
     assert [each.gives_way for each in others] == [False, False, True]
+    equals = [ask(user, user) for user in ("ann", "bob", "cy")]
+    full_inbox(*equals).put(ask("dan", "dan"))
+    assert not any(each.gives_way for each in equals)
 
 
 def test_a_users_newest_prefetch_is_alone_at_work() -> None:

@@ -66,7 +66,7 @@ def finish(process: subprocess.Popen[str]) -> tuple[int, str]:
 def ask(address: CoreAddress, folder: Path, request: CompletionRequest | None = None) -> object:
     """The core's answer to a request with the token in the folder."""
     bearer = {"Authorization": f"Bearer {read_or_make_token(folder)}"}
-    with connect(address.url, additional_headers=bearer) as websocket:
+    with connect(address.url, additional_headers=bearer, open_timeout=PATIENCE_S) as websocket:
         websocket.send(encode(Complete(1, request or CompletionRequest("a.py", Prompt("def f():\n", "\n"), 4))))
         return receive(websocket)
 
@@ -76,7 +76,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_core_serves_is_found_and_leaves_nothing_behind(tiny_checkpoint: Path, folder: Path) -> None:
+def test_core_serves_is_found_and_leaves_nothing_behind_but_its_speed(tiny_checkpoint: Path, folder: Path) -> None:
     with core(tiny_checkpoint, folder) as process:
         address = wait_for_address(process, tiny_checkpoint, folder)
         assert isinstance(ask(address, folder), Completed)
@@ -92,34 +92,17 @@ def test_core_serves_is_found_and_leaves_nothing_behind(tiny_checkpoint: Path, f
                 in errors
             )
 
-        process.send_signal(signal.SIGTERM)
-        code, errors = finish(process)
-        assert code == 0, errors
-        assert "Traceback" not in errors
-        assert read_address(address_file(folder, str(tiny_checkpoint))) is None
-
-
-def test_the_speed_of_answers_is_kept_at_the_end(tiny_checkpoint: Path, folder: Path) -> None:
-    with core(tiny_checkpoint, folder) as process:
-        address = wait_for_address(process, tiny_checkpoint, folder)
         for number in range(8):
             prompt = Prompt(f"{number} = 1\n" * 30, "\n")
             answer = ask(address, folder, CompletionRequest(f"{number}.py", prompt, 8, stop=StopRule(indent=0)))
             assert isinstance(answer, Completed)
         process.send_signal(signal.SIGTERM)
         code, errors = finish(process)
-    assert code == 0, errors
-    (kept,) = folder.glob("speed-*.json")
-    assert set(json.loads(kept.read_text())) == {"prompt_ms", "token_ms"}
-
-
-def test_core_that_was_killed_does_not_stand_in_the_way(tiny_checkpoint: Path, folder: Path) -> None:
-    with core(tiny_checkpoint, folder) as first:
-        wait_for_address(first, tiny_checkpoint, folder)
-        first.kill()
-        first.wait()
-    with core(tiny_checkpoint, folder) as second:
-        wait_for_address(second, tiny_checkpoint, folder)
+        assert code == 0, errors
+        assert "Traceback" not in errors
+        (kept,) = folder.glob("speed-*.json")
+        assert set(json.loads(kept.read_text())) == {"prompt_ms", "token_ms"}
+        assert read_address(address_file(folder, str(tiny_checkpoint))) is None
 
 
 def test_core_goes_when_nobody_comes(tiny_checkpoint: Path, folder: Path) -> None:
@@ -153,15 +136,8 @@ def test_core_whose_gpu_is_lost_answers_and_ends(
     assert read_address(path) is None
 
 
-def test_two_models_have_two_cores(tiny_checkpoint: Path, folder: Path) -> None:
-    other = folder / "other"
-    other.symlink_to(tiny_checkpoint)
-    with core(tiny_checkpoint, folder) as first, core(other, folder) as second:
-        urls = {wait_for_address(first, tiny_checkpoint, folder).url, wait_for_address(second, other, folder).url}
-    assert len(urls) == 2
-
-
 def test_what_one_core_must_forget_another_model_s_core_forgets_at_once(tiny_checkpoint: Path, folder: Path) -> None:
+    """And one that was killed does not stand in the next one's way."""
     other = folder / "other"
     other.symlink_to(tiny_checkpoint)
     bearer = {"Authorization": f"Bearer {read_or_make_token(folder)}"}
@@ -169,12 +145,17 @@ def test_what_one_core_must_forget_another_model_s_core_forgets_at_once(tiny_che
         address = wait_for_address(idle, other, folder)
         assert recomputed(address, folder) > 1
         assert recomputed(address, folder) == 1
-        with connect(wait_for_address(told, tiny_checkpoint, folder).url, additional_headers=bearer) as websocket:
+        url = wait_for_address(told, tiny_checkpoint, folder).url
+        with connect(url, additional_headers=bearer, open_timeout=PATIENCE_S) as websocket:
             websocket.send(encode(Forget("client/a.py")))
         deadline = time.monotonic() + PATIENCE_S
         while recomputed(address, folder) == 1:
             assert time.monotonic() < deadline
             time.sleep(0.05)
+        told.kill()
+        told.wait()
+        with core(tiny_checkpoint, folder) as next_one:
+            wait_for_address(next_one, tiny_checkpoint, folder)
 
 
 def recomputed(address: CoreAddress, folder: Path) -> int:

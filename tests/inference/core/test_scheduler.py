@@ -9,14 +9,14 @@ import pytest
 
 from inference.checkpoints.hub import ReportProgress
 from inference.core.engine_holder import EngineHolder
-from inference.core.queue import MAX_CHORES, MAX_WAITING
+from inference.core.queue import MAX_CHORES
 from inference.core.scheduler import Scheduler
 from inference.engine.engine import Engine
 from inference.engine.interface import DeviceHooks, EngineInfo
 from inference.engine.request import Request
 from kv_store.interface import StoreStats
 from kv_store.purges import digest
-from protocol.errors import BadModel, Busy, Cancelled, EngineUnavailable, MidfillError
+from protocol.errors import BadModel, Cancelled, EngineUnavailable, MidfillError
 from protocol.messages import Completion, CompletionRequest, CoreStatus, Prompt, Usage
 
 pytestmark = pytest.mark.usefixtures("quick_core")
@@ -204,12 +204,6 @@ def test_newest_supersedes_what_waits_and_what_runs(scheduler: Scheduler, engine
     assert engine.started == ["1", "3"]
 
 
-def test_other_clients_session_of_the_same_name_is_another(scheduler: Scheduler, engine: SteppedEngine) -> None:
-    engine.steps.release(2)
-    first, second = ask(scheduler, "1", client="x"), ask(scheduler, "2", client="y")
-    assert (first.text(), second.text()) == ("1", "2")
-
-
 def test_a_prefetch_gives_way_and_goes_on(scheduler: Scheduler, engine: SteppedEngine) -> None:
     engine.forwards_needed = 3
     prefetch = ask(scheduler, "prefetch", "a.py", prefetch=True)
@@ -232,17 +226,6 @@ def test_a_prefetch_is_not_resumed_once_superseded(scheduler: Scheduler, engine:
     assert isinstance(prefetch.wait(), Cancelled)
     assert real.text() == "real"
     assert engine.started == ["prefetch", "real"]
-
-
-def test_fast_typing_does_not_lose_its_place(scheduler: Scheduler, engine: SteppedEngine) -> None:
-    ask(scheduler, "running", "z.py")
-    engine.wait_begun()
-    ask(scheduler, "a1", "a.py")
-    b = ask(scheduler, "b", "b.py")
-    a = ask(scheduler, "a2", "a.py")
-    engine.steps.release(3)
-    assert (a.text(), b.text()) == ("a2", "b")
-    assert engine.started == ["running", "a2", "b"]
 
 
 def test_cancel(scheduler: Scheduler, engine: SteppedEngine) -> None:
@@ -272,18 +255,6 @@ def roomy() -> Iterator[tuple[Scheduler, SteppedEngine]]:
     scheduler.close()
 
 
-def test_a_keystroke_waits_for_one_forward_of_a_long_decode(roomy: tuple[Scheduler, SteppedEngine]) -> None:
-    scheduler, engine = roomy
-    engine.forwards_needed = 100
-    long = ask(scheduler, "long", "a.py")
-    engine.wait_begun()
-    engine.forwards_needed = 1
-    keystroke = ask(scheduler, "quick", "b.py")
-    engine.steps.release(2)  # the one that was under way, and its own
-    assert keystroke.text() == "quick"
-    assert not long.told.is_set()
-
-
 def test_requests_beyond_the_room_wait_in_line(roomy: tuple[Scheduler, SteppedEngine]) -> None:
     scheduler, engine = roomy
     engine.forwards_needed = 2
@@ -291,19 +262,6 @@ def test_requests_beyond_the_room_wait_in_line(roomy: tuple[Scheduler, SteppedEn
     engine.steps.release(6)
     assert [listener.text() for listener in listeners] == list("abcde")
     assert engine.started == list("abcde")
-
-
-def test_superseding_makes_room_before_the_next_forward(roomy: tuple[Scheduler, SteppedEngine]) -> None:
-    scheduler, engine = roomy
-    engine.forwards_needed = 100
-    for name in "abc":
-        ask(scheduler, name, name)
-    engine.steps.release(1)
-    engine.wait_begun(3)
-    engine.forwards_needed = 1
-    newest = ask(scheduler, "a, typed on", "a")
-    engine.steps.release(2)  # the one that was under way, and its own
-    assert newest.text() == "a, typed on"
 
 
 def test_a_prefetch_is_begun_when_nothing_is_at_work(roomy: tuple[Scheduler, SteppedEngine]) -> None:
@@ -319,19 +277,6 @@ def test_a_prefetch_is_begun_when_nothing_is_at_work(roomy: tuple[Scheduler, Ste
     engine.wait_begun()
     engine.steps.release(2)
     assert prefetch.text() == "prefetch"
-
-
-def test_a_prefetch_makes_room_when_somebody_waits_for_it(roomy: tuple[Scheduler, SteppedEngine]) -> None:
-    scheduler, engine = roomy
-    engine.forwards_needed = 3
-    prefetch = [ask(scheduler, f"prefetch {name}", name, client=name, prefetch=True) for name in "abc"]
-    engine.steps.release(1)
-    engine.wait_begun(3)
-    real = ask(scheduler, "real", "d")
-    engine.steps.release(1 + 3)
-    assert real.text() == "real"
-    engine.steps.release(20)
-    assert [listener.text() for listener in prefetch] == ["prefetch a", "prefetch b", "prefetch c"]
 
 
 def fill(scheduler: Scheduler, engine: SteppedEngine, client: str, alternatives: int = 0) -> list[Listener]:
@@ -359,18 +304,6 @@ def test_flood_of_one_client_delays_another_by_one_forward(roomy: tuple[Schedule
     assert [listener.text() for listener in flood] == [f"flood {number}" for number in range(10)]
 
 
-def test_client_at_work_is_not_displaced_by_one_that_has_as_much(roomy: tuple[Scheduler, SteppedEngine]) -> None:
-    scheduler, engine = roomy
-    engine.forwards_needed = 5
-    running = [ask(scheduler, name, client=name) for name in "abc"]
-    engine.steps.release(1)
-    engine.wait_begun(3)
-    waiting = ask(scheduler, "d", client="d")
-    engine.steps.release(9)
-    assert [listener.text() for listener in (*running, waiting)] == list("abcd")
-    assert engine.started == list("abcd")
-
-
 @pytest.mark.parametrize("kind", ["prefetch", "alternatives"])
 def test_what_is_not_urgent_gives_way_to_another_client_where_there_is_one_place(
     scheduler: Scheduler, engine: SteppedEngine, kind: str
@@ -386,18 +319,6 @@ def test_what_is_not_urgent_gives_way_to_another_client_where_there_is_one_place
     assert keystroke.text() == "quick"
     engine.steps.release(1)
     assert slow.text() == "slow"
-
-
-def test_client_whose_line_is_full_is_refused_and_others_are_not(scheduler: Scheduler, engine: SteppedEngine) -> None:
-    ask(scheduler, "running", "running", client="a")
-    engine.wait_begun()
-    waiting = [ask(scheduler, f"{number}", f"{number}", client="a") for number in range(MAX_WAITING)]
-    with pytest.raises(Busy):
-        ask(scheduler, "one more", "one more", client="a")
-    other = ask(scheduler, "other", client="b")
-    engine.steps.release(MAX_WAITING + 2)
-    assert other.text() == "other"
-    assert all(isinstance(listener.wait(), Completion) for listener in waiting)
 
 
 def test_what_other_cores_purge_meanwhile_is_forgotten_however_much_it_is(
@@ -421,15 +342,6 @@ def test_a_user_with_many_connections_has_one_users_share(scheduler: Scheduler, 
     engine.steps.release(9)
     assert all(listener.text() for listener in (*many, *one))
     assert engine.started[1:5] == ["many 0", "one 0", "many 1", "one 1"]
-
-
-def test_requests_that_supersede_nothing_all_run(scheduler: Scheduler, engine: SteppedEngine) -> None:
-    listeners = [Listener() for _ in range(3)]
-    for listener in listeners:
-        request = CompletionRequest("a.py", Prompt("1", ""), 8)
-        scheduler.submit(Request(request, "a", changed=listener, supersedes=False))
-    engine.steps.release(3)
-    assert [listener.text() for listener in listeners] == ["1", "1", "1"]
 
 
 def test_answer_comes_though_counting_it_fails(engine: SteppedEngine) -> None:
@@ -521,14 +433,6 @@ def test_failing_listener_does_not_stop_the_thread(scheduler: Scheduler, engine:
     engine.steps.release(2)
     scheduler.submit(Request(CompletionRequest("a.py", Prompt("1", ""), 8), changed=fail))
     assert ask(scheduler, "2", "b.py").text() == "2"
-
-
-def test_sessions_are_forgotten_in_the_model_thread(scheduler: Scheduler, engine: SteppedEngine) -> None:
-    engine.steps.release(2)
-    ask(scheduler, "1").wait()
-    scheduler.forget("a.py")
-    ask(scheduler, "2").wait()
-    assert engine.forgotten == ["a.py"]
 
 
 def test_forgotten_session_is_not_made_resident_again(scheduler: Scheduler, engine: SteppedEngine) -> None:

@@ -74,21 +74,6 @@ async def test_a_client_connects_that_knows_the_authority(
     assert health(served, folder) == 200
 
 
-@pytest.mark.filterwarnings("ignore:ssl.TLSVersion:DeprecationWarning")
-@pytest.mark.parametrize(("version", "is_served"), [("TLSv1_1", False), ("TLSv1_2", True), ("TLSv1_3", True)])
-def test_versions_before_1_2_are_refused(served: Served, folder: Path, version: str, is_served: bool) -> None:
-    context = ssl.create_default_context(cafile=folder / "authority.pem")
-    context.set_ciphers("ALL:@SECLEVEL=0")
-    context.minimum_version = context.maximum_version = ssl.TLSVersion[version]
-    with plain(served) as client:
-        if is_served:
-            with context.wrap_socket(client, server_hostname="127.0.0.1") as secured:
-                assert secured.version() == version.replace("_", ".")
-        else:
-            with pytest.raises(OSError, match="SSL"):
-                context.wrap_socket(client, server_hostname="127.0.0.1")
-
-
 @pytest.mark.parametrize("path", ["/health", "/ws", "/proof?nonce=" + "n" * 32])
 def test_plain_requests_get_nothing(served: Served, path: str) -> None:
     with plain(served) as client:

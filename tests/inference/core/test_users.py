@@ -51,6 +51,7 @@ def test_the_file_keeps_digests_alone(file: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "error"),
     [
+        ("{}", "mode 660"),
         ('{"tokens": [{"name": "ann"}]}', "missing required field `id`"),
         ('{"tokens": [{"name": "a/b", "id": "1", "sha256": "2", "added": ""}]}', "'a/b' cannot be a user's name"),
         ('{"users": []}', "unknown field"),
@@ -59,15 +60,8 @@ def test_the_file_keeps_digests_alone(file: Path) -> None:
 )
 def test_a_bad_file_is_refused(file: Path, content: str, error: str) -> None:
     file.write_text(content)
-    file.chmod(0o600)
+    file.chmod(0o660 if "mode" in error else 0o600)
     with pytest.raises(BadInput, match=error):
-        read_users(file)
-
-
-def test_what_others_could_change_is_refused(file: Path) -> None:
-    add_token(file, "ann")
-    file.chmod(0o660)
-    with pytest.raises(BadInput, match="mode 660"):
         read_users(file)
 
 
@@ -243,7 +237,7 @@ def test_limits_are_each_users_own(served: Served, joins: Callable[[str], str]) 
     texts = [TEXT.replace("total", f"v{number}") for number in range(20)]
     statuses = [status(served, "/infill", ann, input_prefix=text, n_predict=1) for text in texts]
     assert set(statuses) == {200, 429}
-    assert statuses == sorted(statuses)
+    assert statuses.index(429) > 1  # the first ones are within the limit; on a slow machine it refills meanwhile
     with pytest.raises(urllib.error.HTTPError) as refused:
         ask(served, "/infill", ann, input_prefix="x")
     with refused.value as answer:

@@ -40,6 +40,11 @@ def test_a_prefetch_wants_nothing_and_the_next_key_finds_it_done(shared: SharedS
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
+        ({"max_tokens": -1}, "max_tokens must be 0 or more, not -1"),
+        ({"alternatives": -1}, "alternatives must be between 0 and 16, not -1"),
+        ({"alternatives": 10**9}, "between 0 and 16"),
+        ({"best_of": 0}, "best_of must be between 1 and 17, not 0"),
+        ({"best_of": 18}, "best_of must be between 1 and 17, not 18"),
         ({"stop_texts": ("a", "")}, "1 to 256 characters, not 0"),
         ({"stop_texts": ("a", "b" * 257)}, "not 257"),
         ({"stop_texts": ("a",) * 65}, "at most 64 texts, not 65"),

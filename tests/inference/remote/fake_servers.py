@@ -8,7 +8,6 @@ import re
 import socket
 import sys
 import threading
-import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -299,11 +298,3 @@ if __name__ == "__main__":  # KIND PORT TOKENIZER_FOLDER, for benches that start
     fake = FakeServer(read_tokenizer(Path(folder) / "tokenizer.json"), slots=4, context=4096, model=folder)
     app = llama_server(fake) if kind == "llama-server" else openai_server(fake)
     uvicorn.run(app, host="127.0.0.1", port=int(port), log_level="critical")
-
-
-def until(condition: Callable[[], bool]) -> None:
-    """Wait for it to hold."""
-    deadline = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.005)

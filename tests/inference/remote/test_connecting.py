@@ -33,6 +33,7 @@ from tests.inference.tiny_gguf import tokenizer_fields, write_file
     ],
 )
 def test_addresses(engine: str, kind: str, url: str, program: str) -> None:
+    assert read_engine_address("local") is None
     assert read_engine_address(engine) == EngineAddress(kind, url, program)  # type: ignore[arg-type]
 
 
@@ -59,10 +60,6 @@ def test_a_program_keeps_its_name(place: str, tmp_path: Path, monkeypatch: pytes
     (tmp_path / "linked").symlink_to("server")
     monkeypatch.chdir(tmp_path)  # a folder of anybody's, which a name on the PATH has nothing to do with
     assert read_engine_address(f"llama-server={place}") == EngineAddress("llama-server", program=place)
-
-
-def test_the_local_engine_has_no_address() -> None:
-    assert read_engine_address("local") is None
 
 
 def test_facts(connect_llama: Connect, server: FakeServer) -> None:

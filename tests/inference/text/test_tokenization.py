@@ -7,10 +7,20 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tokenizers.pre_tokenizers import ByteLevel
 
 from inference.text.fim import FORMATS
 from inference.text.token_ids import TokenIds, packed
-from inference.text.tokenization import MAX_SEGMENT_CHARS, TextTokenizer, read_tokenizer
+from inference.text.tokenization import (
+    MAX_SEGMENT_CHARS,
+    RULES,
+    CutRule,
+    LRUCache,
+    TextTokenizer,
+    choose_rule,
+    read_tokenizer,
+    split_segments,
+)
 from protocol.errors import BadModel
 from tests.inference.byte_fallback import write_fallback_tokenizer
 from tests.inference.tiny import ROOT, write_tokenizer
@@ -168,3 +178,99 @@ def test_other_kinds_of_tokenizer_are_refused(tmp_path: Path) -> None:
         path.write_text(json.dumps({**definition, "added_tokens": [{"id": id_, "content": "<|fim_prefix|>"}]}))
         with pytest.raises(BadModel, match=r"tokenizer.json (has a token whose id|cannot be read)"):
             read_tokenizer(path)
+
+
+SOURCE = "class A:\n    def f(self):\n\n        return 1\n\n\nx = 2\n"
+
+
+@pytest.mark.parametrize(
+    ("rule", "blocks"),
+    [
+        ("before_lines", ["class A:\n", "    def f(self):\n\n", "        return 1\n\n\n", "x = 2\n"]),
+        ("before_nonblank_lines", ["class A:\n", "    def f(self):\n\n", "        return 1\n\n\n", "x = 2\n"]),
+        ("within_indentation", ["class A:\n   ", " def f(self):\n\n       ", " return 1\n\n", "\nx = 2\n"]),
+    ],
+)
+def test_blocks_of_source(rule: str, blocks: list[str]) -> None:
+    assert list(split_segments(SOURCE, named(rule))) == blocks
+
+
+def test_digits_behind_indentation() -> None:
+    assert list(split_segments("[\n  1\n]", named("within_indentation"))) == ["[\n  ", "1", "\n]"]
+    assert list(split_segments("[\n  1\n]", named("within_all_indentation"))) == ["[\n ", " 1", "\n]"]
+
+
+def test_white_space_lines() -> None:
+    text = "a\n  \n  b"
+    assert list(split_segments(text, named("before_lines"))) == ["a\n", "  \n", "  b"]
+    assert list(split_segments(text, named("before_nonblank_lines"))) == ["a\n  \n", "  b"]
+    assert list(split_segments(text, named("within_indentation"))) == ["a\n  \n ", " b"]
+
+
+def named(name: str) -> CutRule:
+    return next(rule for rule in RULES if rule.__name__ == name)
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
+@given(text=st.text(alphabet="ab1 \t\n\r(é\x1c", max_size=60))
+def test_blocks_are_the_text(rule: CutRule, text: str) -> None:
+    blocks = list(split_segments(text, rule))
+    assert "".join(blocks) == text
+    assert all(blocks)
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("run", ["\n", "\n ", " ", "\t\r\n"])
+def test_a_long_run_of_white_space_is_read_once(rule: CutRule, run: str) -> None:
+    """Trying it from each of its characters would take hours."""
+    text = "x" + run * 2**18
+    assert sum(map(len, split_segments(text, rule))) == len(text)
+
+
+def test_long_lines_are_cut_in_pieces_of_bounded_size() -> None:
+    minified = "x" * (3 * MAX_SEGMENT_CHARS + 5)
+    blocks = list(split_segments(f"a\n{minified}\nb", named("before_lines")))
+    assert max(map(len, blocks)) == MAX_SEGMENT_CHARS
+    assert "".join(blocks) == f"a\n{minified}\nb"
+    grown = list(split_segments(f"a\n{minified}yy\nb", named("before_lines")))
+    assert grown[:4] == blocks[:4]
+
+
+def test_gpt2_joins_the_last_space_with_a_number() -> None:
+    gpt2 = ByteLevel(add_prefix_space=False)
+    rule = choose_rule(lambda text: [piece for piece, _ in gpt2.pre_tokenize_str(text)])
+    assert rule.__name__ == "within_all_indentation"
+
+
+def test_pre_tokenizer_that_no_rule_fits_gets_the_default() -> None:
+    assert choose_rule(lambda text: [text]).__name__ == "before_nonblank_lines"
+
+
+def test_oldest_goes_when_there_are_too_many() -> None:
+    cache: LRUCache[str, int] = LRUCache(max_entries=2, max_bytes=100)
+    cache.put("a", 1, 10)
+    cache.put("b", 2, 10)
+    assert cache.get("a") == 1
+    cache.put("c", 3, 10)
+    assert (cache.get("a"), cache.get("b"), cache.get("c")) == (1, None, 3)
+    assert (len(cache), cache.used_bytes) == (2, 20)
+
+
+def test_oldest_go_until_bytes_fit() -> None:
+    cache: LRUCache[str, int] = LRUCache(max_entries=10, max_bytes=30)
+    for number, key in enumerate("abc"):
+        cache.put(key, number, 10)
+    cache.put("d", 3, 25)
+    assert [cache.get(key) for key in "abcd"] == [None, None, None, 3]
+    assert cache.used_bytes == 25
+
+
+def test_what_is_replaced_removed_or_too_large_leaves_the_bytes_right() -> None:
+    cache: LRUCache[str, int] = LRUCache(max_entries=10, max_bytes=30)
+    cache.put("a", 1, 10)
+    cache.put("a", 2, 20)
+    cache.put("huge", 3, 31)
+    assert (cache.get("huge"), cache.get("a"), cache.used_bytes, len(cache)) == (None, 2, 20, 1)
+    cache.remove("a")
+    cache.remove("unknown")
+    assert (cache.get("a"), cache.used_bytes, len(cache)) == (None, 0, 0)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, fields, is_dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -127,3 +129,14 @@ class RandomModel:
 
     def _bias(self, count: int) -> Tensor | None:
         return (0.1 * self._random(count)).to(self._dtype) if self._shape.biases else None
+
+
+def mapped(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
+    """Weights with all their tensors changed."""
+    if isinstance(value, Tensor):
+        return change(value)
+    if isinstance(value, tuple):
+        return tuple(mapped(item, change) for item in value)
+    if is_dataclass(value) and not isinstance(value, type):
+        return replace(value, **{field.name: mapped(getattr(value, field.name), change) for field in fields(value)})
+    return value

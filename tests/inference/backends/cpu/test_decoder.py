@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import get_args
 
@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from inference.backends.cpu.decoder import KernelDecoder
-from inference.backends.cpu.library import LEVELS, KernelUnavailable, Level, levels
+from inference.backends.cpu.library import LEVELS, Level, levels
 from inference.backends.cpu.packing import WeightType
 from inference.backends.llama.decoder import Decoder, rotation_tables
 from inference.backends.llama.weights import (
@@ -33,7 +33,7 @@ from inference.checkpoints.quantization import GROUP, QuantizedMatrix
 from inference.checkpoints.weights import QuantizedType
 from kv_store.workspace import KVShape, KVWorkspace
 from tests.inference.backends.cpu.fallback import FallbackDecoder
-from tests.inference.backends.cpu.models import POSITIONS, RandomModel, Shape
+from tests.inference.backends.cpu.models import POSITIONS, RandomModel, Shape, mapped
 from tests.inference.tiny import write_checkpoint
 from tests.inference.tiny_gguf import KERNEL_SHAPE, write_gguf
 
@@ -174,16 +174,6 @@ def test_a_chunk_chooses_among_the_tokens_that_it_is_allowed() -> None:
         assert second.logprob == pytest.approx(float(logits[0, [7, 9, 30]].log_softmax(0).max()), abs=1e-5)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
-def test_it_takes_weights_of_any_dtype(dtype: torch.dtype) -> None:
-    model = RandomModel(ODD, dtype=dtype)
-    ours, theirs = model.workspace(), model.workspace()
-    token_ids = model.token_ids(20)
-    (logits,) = model.kernel().forward([Chunk(token_ids, 0, ours, 1)])
-    (expected,) = model.fallback().forward([Chunk(token_ids, 0, theirs, 1)])
-    assert distance(logits, expected) < TOLERANCES["float32"]
-
-
 def test_it_goes_on_where_torch_has_prefilled(level: Level) -> None:
     model = RandomModel(ODD)
     workspace = model.workspace()
@@ -220,7 +210,7 @@ def test_bits_depend_on_neither_threads_nor_tokens_in_a_call(
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_float32_weights_that_fit_16_bits_give_the_same_bits(level: Level, dtype: torch.dtype) -> None:
     narrow, wide = (RandomModel(ODD, dtype=dtype) for _ in range(2))
-    wide.weights = as_float32(wide.weights)
+    wide.weights = mapped(wide.weights, Tensor.float)
     for model in (narrow, wide):  # the MLP's first number is zero, so it does not matter what it is multiplied with
         model.weights.layers[0].gate_up[0] = 0
         model.weights.layers[0].gate_up_bias[0] = 0  # type: ignore[index]
@@ -288,15 +278,6 @@ def test_queries_and_values_of_different_types_keep_them(tmp_path: Path) -> None
     assert distance(ours.buffer[1], theirs.buffer[1]) < 0.1
 
 
-def as_float32(weights: DecoderWeights) -> DecoderWeights:
-    def wide(layer: LayerWeights) -> LayerWeights:
-        tensors = {field.name: getattr(layer, field.name) for field in fields(layer)}
-        return LayerWeights(**{name: tensor if tensor is None else tensor.float() for name, tensor in tensors.items()})
-
-    layers = tuple(wide(layer) for layer in weights.layers)
-    return DecoderWeights(weights.embedding.float(), layers, weights.final_norm.float(), weights.head.float())
-
-
 def run(kernel: KernelDecoder, workspace: KVWorkspace, token_ids: list[int], step: int) -> tuple[Tensor, KVWorkspace]:
     """Logits of all tokens, `step` of them at a time."""
     starts = range(0, len(token_ids), step)
@@ -304,15 +285,6 @@ def run(kernel: KernelDecoder, workspace: KVWorkspace, token_ids: list[int], ste
     logits = [kernel.forward([Chunk(piece, start, workspace, len(piece))])[0] for piece, start in pieces]
     kernel.close()
     return torch.cat(logits), workspace
-
-
-def test_the_last_tokens_logits_are_those_among_all() -> None:
-    model = RandomModel(ODD)
-    kernel = model.kernel()
-    token_ids = model.token_ids(9)
-    (every,) = kernel.forward([Chunk(token_ids, 0, model.workspace(), 9)])
-    (last,) = kernel.forward([Chunk(token_ids, 0, model.workspace(), 1)])
-    assert torch.equal(last, every[-1:])
 
 
 @pytest.mark.parametrize("vocabulary", [1, 5, 33, 1000])
@@ -330,16 +302,6 @@ def test_of_equals_the_first_is_chosen(level: Level) -> None:
     model.weights.head.zero_()
     ((choice,),) = model.kernel(level=level).choices([Chunk([1, 2], 0, model.workspace(), 1)])
     assert choice.token_id == 0
-
-
-def test_what_lies_beyond_the_tokens_does_not_matter() -> None:
-    model = RandomModel(ODD)
-    kernel = model.kernel()
-    clean, littered = model.workspace(), model.workspace()
-    model.resident(littered, POSITIONS)
-    token_ids = model.token_ids(9)
-    (ours,), (theirs,) = (kernel.forward([Chunk(token_ids, 0, workspace, 1)]) for workspace in (clean, littered))
-    assert torch.equal(ours, theirs)
 
 
 def test_the_workspace_may_end_anywhere(level: Level) -> None:
@@ -360,10 +322,3 @@ def test_a_nan_is_not_lost() -> None:
     for weight_type in ("float32", "bfloat16"):
         (logits,) = model.kernel(weight_type).forward([Chunk(model.token_ids(1), 10, workspace, 1)])
         assert logits.isnan().any()
-
-
-def test_a_shape_that_the_kernel_was_not_made_for_is_refused() -> None:
-    with pytest.raises(KernelUnavailable, match="head dimension of 24"):
-        RandomModel(Shape(head_dim=24)).kernel()
-    with pytest.raises(KernelUnavailable, match="33 attention heads"):
-        RandomModel(Shape(kv_heads=1, group=33)).kernel()

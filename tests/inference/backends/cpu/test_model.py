@@ -80,26 +80,6 @@ def test_forced_choices_are_those_of_single_tokens(count: int, wanted: int) -> N
 
 
 @compiled
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_who_shares_a_forward_changes_no_bit(dtype: torch.dtype) -> None:
-    model = RandomModel(Shape(), dtype=dtype)
-    helped = kernel_model_of(model)
-    sequences = [model.token_ids(60, seed) for seed in range(5)]
-    together, alone = ([helped.new_workspace() for _ in sequences] for _ in range(2))
-    for start, stop in ((0, 41), (41, 42), (42, 45), (45, 60)):
-        calls = [
-            [
-                Chunk(token_ids[start:stop], start, workspace, wanted=1)
-                for token_ids, workspace in zip(sequences, on, strict=True)
-            ]
-            for on in (together, alone)
-        ]
-        assert helped.forward(calls[0]) == [helped.forward([chunk])[0] for chunk in calls[1]]
-    for ours, theirs in zip(together, alone, strict=True):
-        assert torch.equal(ours.buffer, theirs.buffer)
-
-
-@compiled
 @pytest.mark.parametrize("weight_type", [None, "int8", "int4", "centred_int4"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_how_a_prompt_is_cut_into_chunks_changes_no_bit(dtype: torch.dtype, weight_type: WeightType | None) -> None:
@@ -115,18 +95,6 @@ def test_how_a_prompt_is_cut_into_chunks_changes_no_bit(dtype: torch.dtype, weig
         choose(helped, token_ids[start:stop], start, pieces)
     assert choose(helped, token_ids[160:], 160, pieces, wanted=40) == expected
     assert torch.equal(pieces.buffer, whole.buffer)
-
-
-@compiled
-def test_several_choices_are_those_one_by_one() -> None:
-    model = RandomModel(Shape())
-    helped = kernel_model_of(model)
-    token_ids = model.token_ids(50)
-    together, alone = helped.new_workspace(), helped.new_workspace()
-    for workspace in (together, alone):
-        choose(helped, token_ids[:40], 0, workspace)
-    one_by_one = [choose(helped, [token_ids[start]], start, alone)[0] for start in range(40, 50)]
-    assert list(choose(helped, token_ids[40:], 40, together, wanted=10)) == one_by_one
 
 
 @compiled

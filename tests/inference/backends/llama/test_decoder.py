@@ -156,15 +156,6 @@ def test_rope_settings_as_older_checkpoints_have_them(name: str, tmp_path: Path)
     assert torch.equal(logits_of(old, token_ids), expected)
 
 
-def test_choice_is_the_most_probable_token(tiny_checkpoint: Path) -> None:
-    decoder = load_decoder(tiny_checkpoint)
-    token_ids = random_tokens(20)
-    (choice,) = decoder.forward([Chunk(token_ids, 0, decoder.new_workspace(), wanted=1)])[0]
-    logprobs = logits_of(decoder, token_ids)[-1].log_softmax(-1)
-    assert choice.token_id == int(logprobs.argmax())
-    assert choice.logprob == pytest.approx(float(logprobs.max()), abs=1e-4)
-
-
 def test_what_stood_behind_the_crop_is_not_seen(tiny_checkpoint: Path) -> None:
     decoder = load_decoder(tiny_checkpoint)
     token_ids = random_tokens(40)

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -8,7 +8,6 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from torch import Tensor
 
 from inference.backends import cuda as cuda_module
 from inference.backends.cuda import RESERVED_SHARE, spare_bytes
@@ -18,7 +17,7 @@ from inference.backends.llama.quantized import quantized
 from inference.backends.model import Choice, Chunk
 from kv_store.workspace import KVWorkspace
 from protocol.settings import Weights
-from tests.inference.backends.cpu.models import POSITIONS, RandomModel, Shape
+from tests.inference.backends.cpu.models import POSITIONS, RandomModel, Shape, mapped
 from tests.inference.conftest import REAL_GPU
 from tests.inference.simulated_cuda import SimulatedCuda
 
@@ -31,13 +30,7 @@ def decoder_of(model: RandomModel, context_tokens: int = POSITIONS) -> Decoder:
 
 def moved(value: Any, goal: str | torch.dtype) -> Any:
     """Weights with all their tensors on a device, or of a dtype."""
-    if isinstance(value, Tensor):
-        return value.to(goal)
-    if isinstance(value, tuple):
-        return tuple(moved(item, goal) for item in value)
-    if is_dataclass(value) and not isinstance(value, type):
-        return replace(value, **{field.name: moved(getattr(value, field.name), goal) for field in fields(value)})
-    return value
+    return mapped(value, lambda tensor: tensor.to(goal))
 
 
 def agree(found: tuple[Choice, ...], expected: tuple[Choice, ...]) -> bool:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import fields
 from typing import Any
 
 import pytest
@@ -22,7 +21,7 @@ from inference.backends.llama.weights import DecoderWeights
 from inference.backends.model import Chunk
 from protocol.errors import BadInput
 from protocol.settings import Weights
-from tests.inference.backends.cpu.models import POSITIONS, RandomModel, Shape
+from tests.inference.backends.cpu.models import POSITIONS, RandomModel, Shape, mapped
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda", 0)
 TYPES = {"int8": Int8Tensor, "fp8": Float8Tensor}
@@ -33,18 +32,6 @@ SHAPES = [
 ]
 both = pytest.mark.parametrize("scheme", ["int8", "fp8"])
 shapes = pytest.mark.parametrize("shape", SHAPES)
-
-
-def mapped(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
-    """Weights with all their tensors changed."""
-    if isinstance(value, Tensor):
-        return change(value)
-    if isinstance(value, tuple):
-        return tuple(mapped(item, change) for item in value)
-    if is_dataclass(value) and not isinstance(value, type):
-        found = {field.name: mapped(getattr(value, field.name), change) for field in fields(value)}
-        return replace(value, **found)
-    return value
 
 
 def dequantized(tensor: Tensor) -> Tensor:

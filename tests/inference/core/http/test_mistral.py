@@ -34,14 +34,6 @@ def test_stream_brings_deltas(client: TestClient) -> None:
     assert chunks[-1]["usage"]["completion_tokens"] == 12
 
 
-def test_sampling_with_a_seed_and_stops(client: TestClient) -> None:
-    body = {**BODY, "temperature": 1.5, "random_seed": 3}
-    text = post(client, PATH, body)["choices"][0]["message"]["content"]
-    assert post(client, PATH, body)["choices"][0]["message"]["content"] == text
-    stopped = post(client, PATH, {**body, "stop": [text[4:6]]})["choices"][0]
-    assert (stopped["message"]["content"], stopped["finish_reason"]) == (text.partition(text[4:6])[0], "stop")
-
-
 def test_what_is_not_supported_is_refused_by_name(client: TestClient) -> None:
     assert "min_tokens is 5" in refusal(client, PATH, {**BODY, "min_tokens": 5})
     assert "messages is not supported" in refusal(client, PATH, {**BODY, "messages": []})

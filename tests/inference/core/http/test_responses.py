@@ -46,17 +46,3 @@ async def test_a_client_that_reads_nothing_does_not_keep_the_texts_coming(
         await response(SCOPE, receive, send)
         await is_closed.wait()
     assert "has read nothing of its stream for 0.02 s" in caplog.text
-
-
-async def test_an_error_after_the_first_piece_is_the_last_piece() -> None:
-    async def pieces() -> AsyncGenerator[bytes]:
-        yield b"first"
-        raise MidfillError("lost")
-
-    sent: list[Any] = []
-
-    async def send(message: Any) -> None:
-        sent.append(message)
-
-    await (await streamed(pieces(), EVENTS, failure))(SCOPE, receive, send)
-    assert b"".join(message.get("body", b"") for message in sent) == b"firstfailed"

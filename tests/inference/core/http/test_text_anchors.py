@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import itertools
-
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -92,38 +90,6 @@ def test_relaid_prefix_begins_where_the_earlier_one_did() -> None:
     anchors = TextAnchors()
     prompts = [anchors.prompt(SESSION, TEXT[500:length], AFTER) for length in range(3000, 9000, 50)]
     assert {prompt.prefix[:100] for prompt in prompts} == {TEXT[500:600]}
-
-
-def test_window_that_moves_by_lines_is_laid_anew_once_in_many() -> None:
-    """As llama.vim's: so many lines before the cursor, and so many behind it."""
-    anchors = TextAnchors()
-    laid = []
-    for line in range(150, 300):
-        before, after = "".join(LINES[line - 128 : line]), "".join(LINES[line : line + 64])
-        laid.append(anchors.prompt(SESSION, before, after).prefix)
-    assert sum(first != second for first, second in itertools.pairwise(laid)) == 149  # the cursor moves over text
-    anchors, laid = TextAnchors(), []
-    for line in range(150, 300):  # lines are typed
-        laid.append(anchors.prompt(SESSION, "".join(LINES[line - 128 : line]), AFTER).prefix)
-    starts = [prefix[:20] for prefix in laid]
-    assert sum(first != second for first, second in itertools.pairwise(starts)) <= 1 + 150 // 20
-
-
-def test_window_that_moves_by_characters_is_laid_anew_once_in_many() -> None:
-    """As minuet's: so many characters before the cursor."""
-    anchors = TextAnchors()
-    laid = [windows(anchors.prompt(SESSION, TEXT[length - 2000 : length], AFTER)) for length in range(2500, 4500)]
-    assert sum(first != second for first, second in itertools.pairwise(laid)) <= 8
-
-
-def test_window_that_ends_earlier_keeps_its_suffix() -> None:
-    """As Continue's, which cuts whole lines from the end of the suffix while the prefix grows."""
-    anchors = TextAnchors()
-    laid = [
-        anchors.prompt(SESSION, TEXT[: 4000 + typed], "".join(LINES[300 : 360 - typed // 40])).suffix
-        for typed in range(400)
-    ]
-    assert len(set(laid)) <= 3
 
 
 def test_files_change_alone_or_come_ahead() -> None:
