@@ -1,11 +1,11 @@
-"""Architectures: reads the shape of a model of the Llama family, which our decoder runs, from its config.json."""
+"""Architectures: what midfill's own decoders need of a model, read for the Llama family from its config.json."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from protocol.errors import BadModel
 
@@ -47,15 +47,45 @@ class ModelShape:
         return 2 * (self.kv_layers or self.layers) * self.kv_heads * self.head_dim
 
 
+LayerKind = Literal["attention", "convolution", "delta"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeltaRule:
+    """The sizes of layers with the gated delta rule.
+
+    Attributes:
+        key_heads: of queries and of keys, shared by as many value heads each.
+        tiled_heads: whether value head i has the key head i % key_heads, as in GGUF files; else neighbours share one.
+    """
+
+    key_heads: int
+    value_heads: int
+    key_dim: int
+    value_dim: int
+    tiled_heads: bool = False
+
+    @property
+    def channels(self) -> int:
+        """Of the convolution: queries, keys and values."""
+        return 2 * self.key_heads * self.key_dim + self.value_heads * self.value_dim
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Architecture(ModelShape):
-    """The further sizes that our decoder needs.
+    """The further sizes that our decoders need: torch's for layers of attention alone, the CPU kernel for all.
 
     Attributes:
         attention_scale: factor of attention scores.
         embedding_scale: factor of the embeddings, and so of the residuals that a layer begins with.
         residual_scale: factor of what attention and MLP add to the residuals.
         logits_scale: factor of the logits.
+        rotary_dim: of a head's numbers, how many RoPE turns, the first ones; 0: all.
+        gated_output: whether the rows of each query are followed by those of a gate of the head's output.
+        norm_offset: what is added to the stored weights of norms, except in the delta rule.
+        layer_kinds: of each layer; empty if all are of attention.
+        kept_inputs: of a convolution, those before the newest.
+        delta: the sizes of layers of the kind "delta".
     """
 
     hidden: int
@@ -71,6 +101,32 @@ class Architecture(ModelShape):
     embedding_scale: float = 1.0
     residual_scale: float = 1.0
     logits_scale: float = 1.0
+    rotary_dim: int = 0
+    gated_output: bool = False
+    norm_offset: float = 0.0
+    layer_kinds: tuple[LayerKind, ...] = ()
+    kept_inputs: int = 0
+    delta: DeltaRule | None = None
+
+    @property
+    def turned(self) -> int:
+        """How many numbers of a head RoPE turns."""
+        return self.rotary_dim or self.head_dim
+
+    @property
+    def query_rows(self) -> int:
+        """Rows of the queries' matrix, with the gates among them."""
+        return self.heads * self.head_dim * (2 if self.gated_output else 1)
+
+    def kind_of(self, layer: int) -> LayerKind:
+        return self.layer_kinds[layer] if self.layer_kinds else "attention"
+
+    def state_values(self, kind: LayerKind) -> int:
+        """Numbers in the state of a layer: the last inputs of its convolution, and for "delta" what it has learnt."""
+        if kind == "delta" and self.delta is not None:
+            rule = self.delta
+            return self.kept_inputs * rule.channels + rule.value_heads * rule.key_dim * rule.value_dim
+        return self.kept_inputs * self.hidden if kind == "convolution" else 0
 
 
 def read_architecture(config: Mapping[str, Any], where: str) -> Architecture:

@@ -6,17 +6,18 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from inference.checkpoints.architecture import CHANGING_ROPE, SUPPORTED_TYPES, ModelShape, read_architecture
+from inference.checkpoints.hybrid import STORED_OTHERWISE, read_hybrid
 from protocol.errors import BadModel, bad_model
 
 POSITION_NAMES = ("max_position_embeddings", "max_seq_len", "seq_length")
 MOST_LAYERS = 4096
 UNBOUNDED_POSITIONS = 2048  # training length of models without a bound in their config (ALiBi)
 
-LayerKind = Literal["attention", "state", "attention and state", "latent", "nothing"]
+KeptKind = Literal["attention", "state", "attention and state", "latent", "nothing"]
 """What a layer keeps of earlier tokens: keys and values, a recurrent or convolutional state, both, keys and values
 compressed to one vector (multi-head latent attention), or nothing."""
 
-_KINDS: Mapping[str, LayerKind] = {
+_KINDS: Mapping[str, KeptKind] = {
     "full_attention": "attention",
     "sliding_attention": "attention",  # only the mask differs: workspaces hold all tokens
     "chunked_attention": "attention",
@@ -33,7 +34,7 @@ OWN_STATES = ("minimax", "recurrent_gemma", "rwkv", "xlstm")
 
 
 def read_shape(config: Mapping[str, Any], where: str) -> ModelShape:
-    """An `Architecture` if our decoder runs the model that the config describes, else the shape for transformers.
+    """An `Architecture` if a decoder of ours runs the model that the config describes, else the shape for transformers.
 
     Raises BadModel, naming `where`, if neither runs it.
     """
@@ -63,7 +64,7 @@ def _read_generic_shape(config: Mapping[str, Any], where: str) -> ModelShape:
     kinds = layer_kinds(text, where, is_stateful=getattr(model_class, "_is_stateful", False))
     _refuse_kinds(kinds, model_type, where)
     kv_heads, head_dim = _kv_of_a_layer(text, kinds, where)
-    return ModelShape(
+    shape = ModelShape(
         model_type=model_type,
         layers=len(kinds),
         recurrent_layers=sum("state" in kind for kind in kinds),
@@ -72,6 +73,7 @@ def _read_generic_shape(config: Mapping[str, Any], where: str) -> ModelShape:
         head_dim=head_dim,
         max_positions=_max_positions(text, where),
     )
+    return read_hybrid(text, shape, is_gguf=config.get(STORED_OTHERWISE) is True) or shape
 
 
 def _check_depth(config: Mapping[str, Any], where: str) -> None:
@@ -97,7 +99,7 @@ def auto_class(config: Any, where: str) -> tuple[Any, Any]:
     raise BadModel(f"{where}: models of type {config.model_type!r} are not causal language models")
 
 
-def layer_kinds(config: Any, where: str, *, is_stateful: bool) -> tuple[LayerKind, ...]:
+def layer_kinds(config: Any, where: str, *, is_stateful: bool) -> tuple[KeptKind, ...]:
     """What each layer keeps, by the transformers config of a text model; BadModel, naming `where`, if it is unknown.
 
     `is_stateful`: whether the model's class may keep a state; without a list of its layers, all of them do.
@@ -106,7 +108,7 @@ def layer_kinds(config: Any, where: str, *, is_stateful: bool) -> tuple[LayerKin
 
     layers = _optional_number(config, "num_hidden_layers", where)
     if is_stateful and not getattr(config, "layer_types", None):
-        state: LayerKind = "state"
+        state: KeptKind = "state"
         return (state,) * layers
     names, _ = get_layer_types_and_kwargs(config)
     for name in names:
@@ -116,7 +118,7 @@ def layer_kinds(config: Any, where: str, *, is_stateful: bool) -> tuple[LayerKin
     return tuple("latent" if has_latent and _KINDS[name] == "attention" else _KINDS[name] for name in names)
 
 
-def _refuse_kinds(kinds: tuple[LayerKind, ...], model_type: str, where: str) -> None:
+def _refuse_kinds(kinds: tuple[KeptKind, ...], model_type: str, where: str) -> None:
     """BadModel for a model whose layers keep what midfill's workspaces cannot hold."""
     models = f"{where}: models of type {model_type!r}"
     if model_type in OWN_STATES:
@@ -131,7 +133,7 @@ def _refuse_kinds(kinds: tuple[LayerKind, ...], model_type: str, where: str) -> 
         )
 
 
-def _kv_of_a_layer(config: Any, kinds: tuple[LayerKind, ...], where: str) -> tuple[int, int]:
+def _kv_of_a_layer(config: Any, kinds: tuple[KeptKind, ...], where: str) -> tuple[int, int]:
     """Heads and head dimension of the keys and values, the same in every layer that keeps some; BadModel otherwise."""
     if not any("attention" in kind for kind in kinds):
         return INDEX_ALONE

@@ -34,6 +34,7 @@ from inference.checkpoints.architecture import Architecture
 from inference.checkpoints.checkpoint import Checkpoint
 from inference.checkpoints.gguf.file import GgufCheckpoint
 from inference.checkpoints.hub import ReportProgress
+from inference.checkpoints.tensors import stored_name
 from kv_store.disk import PageFolder
 from kv_store.interface import StoreError
 from kv_store.page_tree import PAGE_TOKENS
@@ -90,8 +91,9 @@ def _load_on_kernel(
         weights = StreamedWeights(shape, _quantized_reader(checkpoint, shape, dtype, options.weights), progress)
     else:
         stored = dtype if options.weights == "auto" else None
-        reader = TensorReader(checkpoint.weights(), stored, torch.device("cpu"))
-        read = read_decoder_weights if stored and choose_level(None) == "portable" else StreamedWeights
+        reader = TensorReader(checkpoint.weights(), stored, torch.device("cpu"), partial(stored_name, shape))
+        helps = stored and choose_level(None) == "portable" and not shape.layer_kinds
+        read = read_decoder_weights if helps else StreamedWeights
         weights = read(shape, reader, progress)
     threads = options.threads or usable_cores()
     return load_kernel_model(shape, checkpoint.config, weights, weight_type, dtype, context_tokens, threads)

@@ -105,7 +105,7 @@ def load_engine(options: EngineOptions, progress: ReportProgress | None = None) 
             cuda.use(device)
         _set_threads(options.threads)
         _check_memory(plan, checkpoint.name)
-        model, memory = _load_model(checkpoint, context_tokens, device, dtype, options, report), plan.memory
+        model, memory = _load_model(plan, checkpoint, context_tokens, device, dtype, options, report), plan.memory
         if device.type == "cuda":
             cuda.give_memory_back()  # what loading fragmented
             if isinstance(model, GraphedDecoder):
@@ -195,6 +195,7 @@ def _check_memory(plan: LoadPlan, model: str) -> None:
 
 
 def _load_model(
+    plan: LoadPlan,
     checkpoint: Checkpoint,
     context_tokens: int,
     device: torch.device,
@@ -205,12 +206,12 @@ def _load_model(
     """Our decoder if it supports the architecture; otherwise transformers' modules, on all devices as needed."""
     anywhere = options.device == "auto"
     shape = checkpoint.architecture
-    if isinstance(shape, Architecture):
+    if isinstance(shape, Architecture) and (plan.demand.on_kernel or not shape.layer_kinds):
         from inference.loading.components import load_decoder
 
         return load_decoder(checkpoint, shape, context_tokens, device, dtype, options, report)
     if options.weights != "auto":
-        reason = f"supported only for the Llama family on one device, not for {checkpoint.name}"
+        reason = f"supported only for models that midfill's own decoders run here, not for {checkpoint.name}"
         raise BadInput(f"{options.weights} weights are {reason}")
     from inference.backends.generic import load_generic
 

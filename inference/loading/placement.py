@@ -16,7 +16,7 @@ from inference.checkpoints.gguf.file import GgufCheckpoint
 from inference.loading.main_memory import main_memory
 from inference.loading.memory_plan import DTYPE_BYTES, MemoryDemand, MemoryPlan, default_store_bytes, plan_memory
 from inference.loading.options import EngineOptions
-from protocol.errors import BadInput
+from protocol.errors import BadInput, BadModel
 from protocol.messages import megabytes
 from protocol.settings import Weights
 
@@ -79,7 +79,7 @@ class Situation:
         on_kernel: whether the CPU kernel computes it.
         is_llama: whether it is of the Llama family, which midfill's own decoder computes, on one device.
         needs_own_engine: whether settings ask for what llama-server does not have.
-        needs_cpu: whether settings ask for what only the CPU kernel has.
+        needs_cpu: whether only the CPU kernel has what settings ask for, or what the file's layers do.
         llama_server: the program, if it has a GPU; otherwise empty.
     """
 
@@ -110,13 +110,13 @@ def place(found: Situation) -> Placement:
     """The choice for a situation. Weights are never moved between memories without saying so: that takes seconds."""
     if not found.has_gpu:
         return Placement("CPU", "there is no GPU that torch can use")
-    if found.needs_cpu:
-        return Placement("CPU", "only the CPU kernel has these weights")
     if found.is_quantized and not found.needs_own_engine:
         if found.on_kernel and found.file_bytes <= SMALL_BYTES:
             return Placement("CPU", "a model of this size is as fast on the CPU kernel")
         if found.llama_server:
             return Placement("llama-server", f"{found.llama_server} keeps the file's weights quantized on the GPU")
+    if found.needs_cpu:
+        return Placement("CPU", "only the CPU kernel has these weights")
     model = "the dequantized model" if found.is_quantized else "the model"
     if found.fits_gpu:
         return Placement("GPU", f"{model} fits the GPU's free memory")
@@ -188,10 +188,24 @@ def plan_load(options: EngineOptions, checkpoint: Checkpoint, machine: Machine) 
     if problem := weights_problem(options.weights, device, dtype, machine.capability):
         raise BadInput(problem)
     demand = _demand(options, checkpoint, device, dtype)
+    if _needs_kernel(checkpoint) and not demand.on_kernel and placement.runner != "llama-server":
+        assert isinstance(demand.shape, Architecture)
+        unsupported = unsupported_reason(demand.shape)
+        reason = f"which does not support {unsupported}" if unsupported else unavailable_reason()
+        raise BadModel(
+            f"{checkpoint.path}: only the CPU kernel runs such a file, {reason or 'which the settings rule out'}: "
+            "choose the model's safetensors files, or run it in llama-server (--engine)"
+        )
     free = machine.gpu_free if device.startswith("cuda") else None
     if free is None:
         free = main_memory().available
     return LoadPlan(placement, device, dtype, demand, plan_memory(demand, free))
+
+
+def _needs_kernel(checkpoint: Checkpoint) -> bool:
+    """Whether nothing else here runs the file: transformers does not read hybrid models from GGUF."""
+    shape = checkpoint.architecture
+    return isinstance(checkpoint, GgufCheckpoint) and isinstance(shape, Architecture) and bool(shape.layer_kinds)
 
 
 def situation_of(options: EngineOptions, checkpoint: Checkpoint, machine: Machine) -> Situation:
@@ -208,9 +222,9 @@ def situation_of(options: EngineOptions, checkpoint: Checkpoint, machine: Machin
         and any(tensor.kernel_type for file in files for tensor in file.tensors.values()),
         file_bytes=sum(file.size for file in files),
         on_kernel=_demand(options, checkpoint, "cpu", _dtype(options, shape, "cpu", None)).on_kernel,
-        is_llama=isinstance(shape, Architecture),
+        is_llama=isinstance(shape, Architecture) and not shape.layer_kinds,
         needs_own_engine=options.weights != "auto" or options.dtype != "auto",
-        needs_cpu=options.weights == "int4",
+        needs_cpu=options.weights == "int4" or _needs_kernel(checkpoint),
         llama_server=machine.llama_server,
     )
 

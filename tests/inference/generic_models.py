@@ -132,11 +132,21 @@ RECURRENT: dict[str, tuple[str, dict[str, Any]]] = {
     ),
 }
 """Families with recurrent layers, most of them beside attention."""
+WIDE = {"hidden_size": 64, "num_attention_heads": 2, "num_key_value_heads": 1}
+ON_KERNEL: dict[str, tuple[str, dict[str, Any]]] = {
+    "Lfm2": ("Lfm2ForCausalLM", {**SHORT_CONVOLUTIONS, **WIDE}),
+    "Qwen3_5Text": (
+        "Qwen3_5ForCausalLM",
+        {**DELTA_RULE, **WIDE, "head_dim": 128, "linear_key_head_dim": 32, "linear_value_head_dim": 64},
+    ),
+}
+"""Those that the CPU kernel computes, in shapes that it supports."""
 END = {"bos_token_id": 600, "eos_token_id": 600, "pad_token_id": 600}
 
 
-def make_model(kind: str, *, recurrent: bool = False) -> PreTrainedModel:
-    model_class, config = (RECURRENT if recurrent else ARCHITECTURES)[kind]
+def make_model(kind: str, *, recurrent: bool = False, on_kernel: bool = False) -> PreTrainedModel:
+    recurrent |= on_kernel
+    model_class, config = (ON_KERNEL if on_kernel else RECURRENT if recurrent else ARCHITECTURES)[kind]
     torch.set_num_threads(1)
     torch.manual_seed(0)
     settings = getattr(transformers, f"{kind}Config")(vocab_size=VOCABULARY, **END, **config)
@@ -151,9 +161,9 @@ def make_model(kind: str, *, recurrent: bool = False) -> PreTrainedModel:
     return model
 
 
-def write_model(folder: Path, kind: str, *, recurrent: bool = False) -> Path:
+def write_model(folder: Path, kind: str, *, recurrent: bool = False, on_kernel: bool = False) -> Path:
     """A checkpoint with a tokenizer that is not trained on fragments, so that healing is at work too."""
     folder.mkdir(parents=True, exist_ok=True)
     assert write_tokenizer(folder / "tokenizer.json") == VOCABULARY
-    make_model(kind, recurrent=recurrent).save_pretrained(folder)
+    make_model(kind, recurrent=recurrent, on_kernel=on_kernel).save_pretrained(folder)
     return folder

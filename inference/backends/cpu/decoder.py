@@ -37,10 +37,12 @@ from inference.backends.cpu.packing import (
     padded,
     vocabulary_type,
 )
+from inference.backends.cpu.recurrent_workspace import RecurrentWorkspace
 from inference.backends.llama.weights import LayerWeights, Matrix, StoredMatrix, WeightsSource
 from inference.backends.model import Choice, Chunk
 from inference.backends.sampling import choose
-from inference.checkpoints.architecture import Architecture
+from inference.checkpoints.architecture import Architecture, DeltaRule, LayerKind
+from inference.checkpoints.quantization import QuantizedMatrix
 from kv_store.workspace import KVWorkspace
 from protocol.garbage import return_free_memory
 
@@ -78,13 +80,15 @@ def _check_chunk(architecture: Architecture, positions: int, chunk: Chunk) -> No
     if not 0 <= chunk.start <= room - count:
         raise ValueError(f"tokens [{chunk.start}, {chunk.start + count}) exceed a workspace of {room}")
     shape = workspace.shape
-    expected = (architecture.layers, architecture.kv_heads, architecture.head_dim)
+    expected = (architecture.kv_layers or architecture.layers, architecture.kv_heads, architecture.head_dim)
     if (shape.num_layers, shape.num_kv_heads, shape.head_dim) != expected:
         raise ValueError(
             f"the workspace has shape {shape}: expected layers, key-value heads and head dimension {expected}"
         )
     if shape.dtype not in KV_DTYPES or workspace.device.type != "cpu":
         raise ValueError(f"the workspace has {shape.dtype} on {workspace.device}: expected float32 or bfloat16 on cpu")
+    if architecture.layer_kinds and not isinstance(workspace, RecurrentWorkspace):
+        raise TypeError("recurrent layers need a RecurrentWorkspace")
 
 
 # NumberType of model.h
@@ -100,6 +104,7 @@ NUMBER_TYPES: Mapping[PackedType, int] = {
     "float16": 8,
 }
 DTYPE_NUMBERS = {torch.float32: 0, torch.bfloat16: 1}
+KIND_NUMBERS: Mapping[LayerKind, int] = {"attention": 0, "convolution": 1, "delta": 2}  # LayerKind of model.h
 
 
 class KernelDecoder:
@@ -193,7 +198,13 @@ class KernelDecoder:
         # A loop's variable would hold a layer while the next one is read.
         packed = map(partial(self._layer, weight_type=weight_type), weights.layers)
         layers = (CLayerWeights * shape.layers)(*packed)
-        cosines, sines = (table[:, : shape.head_dim // 2].float().contiguous() for table in tables)
+        places: dict[bool, int] = {True: 0, False: 0}  # in the state, and of KV
+        for index, layer in enumerate(layers):
+            kind = shape.kind_of(index)
+            layer.kind, layer.state = KIND_NUMBERS[kind], places[kind != "attention"]
+            places[kind != "attention"] += shape.state_values(kind) or 1
+        cosines, sines = (table[:, : shape.turned // 2].float().contiguous() for table in tables)
+        rule = shape.delta or NO_RULE
         self._kept.append(layers)
         return CModel(
             layers=shape.layers,
@@ -203,6 +214,14 @@ class KernelDecoder:
             head_dim=shape.head_dim,
             vocabulary=shape.vocabulary,
             positions=self._positions,
+            rotary_dim=shape.turned,
+            gated_output=shape.gated_output,
+            kept=shape.kept_inputs,
+            key_heads=rule.key_heads,
+            value_heads=rule.value_heads,
+            key_dim=rule.key_dim,
+            value_dim=rule.value_dim,
+            tiled_heads=rule.tiled_heads,
             norm_epsilon=shape.norm_epsilon,
             attention_scale=shape.attention_scale,
             embedding_scale=shape.embedding_scale,
@@ -216,8 +235,11 @@ class KernelDecoder:
         )
 
     def _layer(self, layer: LayerWeights[Matrix], weight_type: WeightType) -> CLayerWeights:
+        delta = layer.delta
+        # What decides how long is remembered is not quantized: its rows are few.
+        rates = None if delta is None else self._matrix(pack_matrix(_unquantized(delta.rates), None, "float32"))
         return CLayerWeights(
-            qkv=self._rows_by_type(layer.qkv, layer.qkv_bias, weight_type),
+            qkv=self._rows_by_type(layer.qkv, layer.qkv_bias, weight_type, rates),
             attention_out=self._matrix(pack_matrix(layer.attention_out, layer.attention_out_bias, weight_type)),
             gate_up=self._matrix(pack_gate_up(layer.gate_up, layer.gate_up_bias, weight_type)),
             down=self._matrix(pack_matrix(layer.down, layer.down_bias, weight_type)),
@@ -225,15 +247,23 @@ class KernelDecoder:
             mlp_norm=self._address(pad_vector(layer.mlp_norm, BLOCK)),
             q_norm=self._address(None if layer.q_norm is None else pad_vector(layer.q_norm, 1)),
             k_norm=self._address(None if layer.k_norm is None else pad_vector(layer.k_norm, 1)),
+            taps=self._address(None if layer.taps is None else layer.taps.float().T.contiguous()),
+            decay=self._address(None if delta is None else pad_vector(delta.decay, 1)),
+            decay_bias=self._address(None if delta is None else pad_vector(delta.decay_bias, 1)),
+            delta_norm=self._address(None if delta is None else pad_vector(delta.norm, 1)),
         )
 
-    def _rows_by_type(self, weight: Matrix, bias: Tensor | None, weight_type: WeightType) -> CMatrix:
-        """Rows of several quantized types, as many GGUF files have, as matrices of one type each, in a list."""
+    def _rows_by_type(
+        self, weight: Matrix, bias: Tensor | None, weight_type: WeightType, following: CMatrix | None
+    ) -> CMatrix:
+        """Rows of several quantized types, as many GGUF files have, as matrices of one type each, in a list.
+
+        `following` ends the list.
+        """
         parts: Sequence[Matrix] = weight.by_type() if isinstance(weight, StoredMatrix) else [weight]
         if any(part.shape[0] % UNIT for part in parts[:-1]):  # padding would come between
             parts = [weight]
         first_rows = list(accumulate((part.shape[0] for part in parts), initial=0))
-        following: CMatrix | None = None
         for part, first in reversed(list(zip(parts, first_rows, strict=False))):
             of_part = None if bias is None else bias[first : first + part.shape[0]]
             matrix = self._matrix(pack_matrix(part, of_part, weight_type))
@@ -257,15 +287,29 @@ class KernelDecoder:
         return tensor.data_ptr()
 
 
+NO_RULE = DeltaRule(key_heads=0, value_heads=0, key_dim=0, value_dim=0)
+
+
+def _unquantized(weight: Matrix) -> Tensor:
+    if isinstance(weight, StoredMatrix):
+        weight = weight[: weight.shape[0]]
+    return weight.dequantized() if isinstance(weight, QuantizedMatrix) else weight
+
+
 def _c_sequence(chunk: Chunk) -> CSequence:
     workspace = chunk.workspace
     assert isinstance(workspace, KVWorkspace)
     layer, value, head, _, _ = workspace.buffer.stride()
+    before, after = (
+        workspace.states(chunk.start, chunk.stop) if isinstance(workspace, RecurrentWorkspace) else (None, None)
+    )
     return CSequence(
         kv=workspace.buffer.data_ptr(),
         layer_stride=layer,
         value_stride=value,
         head_stride=head,
+        before=None if before is None else before.data_ptr(),
+        after=None if after is None else after.data_ptr(),
         kv_type=DTYPE_NUMBERS[workspace.shape.dtype],
         tokens=len(chunk.token_ids),
         start=chunk.start,

@@ -21,7 +21,7 @@ from protocol.errors import MidfillError
 Level = Literal["portable", "avx2", "avx2_vnni", "avx512", "avx512_bf16"]
 LEVELS: tuple[Level, ...] = get_args(Level)  # in the order of decode.cpp, the best last
 
-VERSION = 8  # of the C ABI and the layouts
+VERSION = 9  # of the C ABI and the layouts
 FILE = f"_decode{EXTENSION_SUFFIXES[-1]}"  # the suffix without Python's version, as setup.py builds it
 LEVEL_VARIABLE = "MIDFILL_KERNEL_LEVEL"
 
@@ -48,6 +48,9 @@ class CLayerWeights(ctypes.Structure):
     _fields_ = (
         *_fields(CMatrix, "qkv", "attention_out", "gate_up", "down"),
         *_fields(c_void_p, "attention_norm", "mlp_norm", "q_norm", "k_norm"),
+        *_fields(c_void_p, "taps", "decay", "decay_bias", "delta_norm"),
+        ("state", c_int64),
+        ("kind", c_int32),
     )
 
 
@@ -56,6 +59,8 @@ class CModel(ctypes.Structure):
 
     _fields_ = (
         *_fields(c_int32, "layers", "hidden", "heads", "kv_heads", "head_dim", "vocabulary", "positions"),
+        *_fields(c_int32, "rotary_dim", "gated_output", "kept"),
+        *_fields(c_int32, "key_heads", "value_heads", "key_dim", "value_dim", "tiled_heads"),
         *_fields(c_float, "norm_epsilon", "attention_scale", "embedding_scale", "residual_scale"),
         ("embedding", CMatrix),
         ("layer_weights", POINTER(CLayerWeights)),
@@ -71,6 +76,7 @@ class CSequence(ctypes.Structure):
     _fields_ = (
         ("kv", c_void_p),
         *_fields(c_int64, "layer_stride", "value_stride", "head_stride"),
+        *_fields(c_void_p, "before", "after"),
         *_fields(c_int32, "kv_type", "tokens", "start", "wanted"),
     )
 
@@ -145,7 +151,9 @@ def choose_level(wanted: Level | None, environment: Mapping[str, str] = os.envir
 
 
 MAX_GROUP = 32
-HEAD_DIMS = (32, 64, 96, 128)
+HEAD_DIMS = (32, 64, 96, 128, 256)
+MOST_KEPT = 3
+UNIT = 32  # so many numbers at a time are turned to a position, convolved or learnt
 
 
 def unsupported_reason(architecture: Architecture) -> str | None:
@@ -155,7 +163,21 @@ def unsupported_reason(architecture: Architecture) -> str | None:
     group = architecture.heads // architecture.kv_heads
     if group > MAX_GROUP:
         return f"{group} attention heads per key-value head: {MAX_GROUP} is the maximum"
-    return None
+    return _unsupported_state(architecture) if architecture.layer_kinds else None
+
+
+def _unsupported_state(architecture: Architecture) -> str | None:
+    """Of a hybrid model."""
+    if "attention" not in architecture.layer_kinds:
+        return "a model without attention"
+    if not 1 <= architecture.kept_inputs <= MOST_KEPT:
+        return f"convolutions over {architecture.kept_inputs + 1} tokens (supported: 2 to {MOST_KEPT + 1})"
+    sizes = {"rotary dimension": architecture.turned}
+    if "convolution" in architecture.layer_kinds:
+        sizes["hidden size"] = architecture.hidden
+    if rule := architecture.delta:
+        sizes |= {"dimension of a linear key head": rule.key_dim, "dimension of a linear value head": rule.value_dim}
+    return next((f"a {name} of {size}, no multiple of {UNIT}" for name, size in sizes.items() if size % UNIT), None)
 
 
 MOST_CORES = 8  # a few cores saturate memory bandwidth; more have not been measured

@@ -12,10 +12,12 @@ import torch
 from inference.backends.cpu.decoder import KV_DTYPES, MAX_NEW_TOKENS, KernelDecoder
 from inference.backends.cpu.library import library_digest, unavailable_reason, unsupported_reason
 from inference.backends.cpu.packing import WeightType
+from inference.backends.cpu.recurrent_workspace import RecurrentWorkspace
 from inference.backends.llama.decoder import Decoder, rotation_tables
 from inference.backends.llama.weights import DecoderWeights, Matrix, WeightsSource
 from inference.backends.model import Choice, Chunk
 from inference.checkpoints.architecture import Architecture
+from kv_store.snapshots import Snapshots, budget_of_a_slot
 from kv_store.workspace import KVShape, KVWorkspace
 
 CPU = torch.device("cpu")
@@ -38,7 +40,10 @@ class KernelModel:
         self._kernel = kernel
         self._for_long_chunks = for_long_chunks
         self.context_tokens = context_tokens
-        self.kv_shape = KVShape(shape.layers, shape.kv_heads, shape.head_dim, kv_dtype)
+        self.kv_shape = KVShape(shape.kv_layers or shape.layers, shape.kv_heads, shape.head_dim, kv_dtype)
+        self._state_values = sum(map(shape.state_values, shape.layer_kinds))
+        self.snapshot_bytes = self._state_values * torch.float32.itemsize
+        """Of one snapshot of the recurrent layers; 0 for a model without any."""
         self.device = CPU
 
     @property
@@ -53,13 +58,19 @@ class KernelModel:
         return self._kernel.weights_bytes + also
 
     def new_workspace(self) -> KVWorkspace:
-        return KVWorkspace(self.kv_shape, self.context_tokens, self.device)
+        if not self.snapshot_bytes:
+            return KVWorkspace(self.kv_shape, self.context_tokens, self.device)
+        snapshots = Snapshots(budget_of_a_slot(self.snapshot_bytes))
+        return RecurrentWorkspace(self.kv_shape, self.context_tokens, self._state_values, snapshots)
 
     def forward(self, chunks: Sequence[Chunk]) -> list[tuple[Choice, ...]]:
         answers: dict[int, tuple[Choice, ...]] = {}  # by index of the chunk
         for places in _calls(chunks):
             together = [chunks[place] for place in places]
             answers |= zip(places, self._choices(together), strict=True)
+            for chunk in together:
+                if isinstance(chunk.workspace, RecurrentWorkspace):
+                    chunk.workspace.keep()
         return [answers[place] for place in range(len(chunks))]
 
     def _choices(self, together: Sequence[Chunk]) -> list[tuple[Choice, ...]]:
@@ -117,7 +128,7 @@ def load_kernel_model(
     tables = rotation_tables(shape, config, context_tokens, torch.float32, CPU)
     kernel = KernelDecoder(shape, weights, tables, weight_type, threads)
     log.info("CPU kernel: %s weights, level %s, %d threads", weight_type, kernel.level, threads)
-    if kernel.level == "portable" and isinstance(weights, DecoderWeights):
+    if kernel.level == "portable" and isinstance(weights, DecoderWeights) and not shape.layer_kinds:
         return KernelModel(kernel, context_tokens, kv_dtype, Decoder(shape, config, weights, context_tokens))
     return KernelModel(kernel, context_tokens, kv_dtype)
 

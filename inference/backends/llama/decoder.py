@@ -24,7 +24,7 @@ from protocol.errors import bad_model
 def rotation_tables(
     architecture: Architecture, config: Mapping[str, Any], positions: int, dtype: torch.dtype, device: torch.device
 ) -> tuple[Tensor, Tensor]:
-    """Cosines and sines of every position, each [positions, head_dim], with both halves of a row equal.
+    """Cosines and sines of every position, each [positions, turned], with both halves of a row equal.
 
     Angles are computed in float32 on the CPU, whatever the dtype of the tables.
     """
@@ -43,7 +43,7 @@ def rotate(x: Tensor, cosines: Tensor, sines: Tensor) -> Tensor:
 def _inverse_frequencies(architecture: Architecture, config: Mapping[str, Any]) -> tuple[Tensor, float]:
     """Frequencies [head_dim / 2] and the scale of the embedding, by transformers' rules if RoPE is scaled."""
     if architecture.rope_type in ("default", DIVIDED):
-        exponents = torch.arange(0, architecture.head_dim, 2, dtype=torch.float32) / architecture.head_dim
+        exponents = torch.arange(0, architecture.turned, 2, dtype=torch.float32) / architecture.turned
         divisors = config["rope_parameters"]["divisors"] if architecture.rope_type == DIVIDED else 1.0
         return 1.0 / (architecture.rope_theta**exponents * torch.tensor(divisors)), 1.0
     from transformers import AutoConfig

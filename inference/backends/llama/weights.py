@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from inference.checkpoints.architecture import Architecture
+from inference.checkpoints.architecture import Architecture, DeltaRule
 from inference.checkpoints.gguf import blocks as gguf_blocks
 from inference.checkpoints.quantization import QuantizedMatrix, quantize
 from inference.checkpoints.weights import QuantizedType, StoredTensor, WeightsFile, common_type
@@ -90,11 +90,21 @@ M_co = TypeVar("M_co", bound=Matrix, covariant=True)
 
 
 @dataclass(frozen=True, slots=True)
+class DeltaWeights(Generic[M_co]):
+    """What a layer with the gated delta rule has besides."""
+
+    rates: M_co  # [2 * value_heads, hidden]: of the learning rates, and of the decays
+    decay: Tensor  # [value_heads], below 0: what a decay's logarithm is multiplied with
+    decay_bias: Tensor  # [value_heads]
+    norm: Tensor  # [value_dim]
+
+
+@dataclass(frozen=True, slots=True)
 class LayerWeights(Generic[M_co]):
     """One layer; projections that share their input are fused; [out, in] as in torch's linear."""
 
     attention_norm: Tensor  # [hidden]
-    qkv: M_co  # [(heads + 2 * kv_heads) * head_dim, hidden]
+    qkv: M_co  # [query_rows + 2 * kv_heads * head_dim, hidden]
     qkv_bias: Tensor | None  # [(heads + 2 * kv_heads) * head_dim]
     q_norm: Tensor | None  # [head_dim]
     k_norm: Tensor | None  # [head_dim]
@@ -105,6 +115,9 @@ class LayerWeights(Generic[M_co]):
     gate_up_bias: Tensor | None  # [2 * intermediate]
     down: M_co  # [hidden, intermediate]
     down_bias: Tensor | None  # [hidden]
+    # of recurrent layers, whose `qkv` and `attention_out` are the matrices before and behind what they do
+    taps: Tensor | None = None  # [channels, kept_inputs + 1]: a convolution's, the newest input's last
+    delta: DeltaWeights[M_co] | None = None
 
 
 class WeightsSource(Protocol[M_co]):
@@ -156,6 +169,9 @@ class WeightsReader(Protocol[M_co]):
     def matrix(self, rows: Mapping[str, int], columns: int) -> M_co:
         """The matrices of these names and numbers of rows, one below the other: [sum of rows, columns]."""
 
+    def taps(self, name: str, channels: int, width: int) -> Tensor:
+        """[channels, width] of a convolution of every channel by itself, the newest input's last."""
+
 
 _NUMBERS = (torch.float32, torch.float16, torch.bfloat16, torch.float64)  # others need the scales of a quantization
 
@@ -163,14 +179,24 @@ _NUMBERS = (torch.float32, torch.float16, torch.bfloat16, torch.float64)  # othe
 class TensorReader:
     """Implements `WeightsReader` for safetensors files."""
 
-    def __init__(self, files: Sequence[WeightsFile], dtype: torch.dtype | None, device: torch.device) -> None:
-        """dtype: of the tensors that are returned; None keeps that of the file."""
+    def __init__(
+        self,
+        files: Sequence[WeightsFile],
+        dtype: torch.dtype | None,
+        device: torch.device,
+        stored_name: Callable[[str], str] = str,
+    ) -> None:
+        """dtype: of the tensors that are returned; None keeps that of the file. stored_name: of ours, in the file."""
         self._file_of = {name: file.path for file in files for name in file.tensors}
+        self._stored_name = stored_name
         self._dtype = dtype
         self._device = device
 
     def has(self, name: str) -> bool:
-        return name in self._file_of
+        return self._stored_name(name) in self._file_of
+
+    def taps(self, name: str, channels: int, width: int) -> Tensor:
+        return self._read(name, channels, 1, width).squeeze(1)
 
     def vector(self, name: str, count: int) -> Tensor:
         return self._read(name, count)
@@ -180,6 +206,7 @@ class TensorReader:
         return tensors[0] if len(tensors) == 1 else torch.cat(tensors)
 
     def _read(self, name: str, *shape: int) -> Tensor:
+        name = self._stored_name(name)
         path = self._file_of.get(name)
         if path is None:
             raise BadModel(f"the checkpoint has no tensor {name!r}: it is incomplete, or has another architecture")
@@ -213,12 +240,12 @@ class StreamedWeights(Generic[M_co]):
     @property
     def layers(self) -> Iterator[LayerWeights[M_co]]:
         for index in range(self._architecture.layers):
-            yield _read_layer(self._architecture, self._reader, f"model.layers.{index}")
+            yield _read_layer(self._architecture, self._reader, index)
             self._progress((index + 1) / self._architecture.layers)
 
     @property
     def final_norm(self) -> Tensor:
-        return self._reader.vector("model.norm.weight", self._architecture.hidden)
+        return _norm(self._architecture, self._reader, "model.norm", self._architecture.hidden)
 
     @property
     def head(self) -> M_co:
@@ -242,28 +269,58 @@ def read_decoder_weights(
     )
 
 
-def _read_layer(architecture: Architecture, reader: WeightsReader[M_co], name: str) -> LayerWeights[M_co]:
+def _read_layer(architecture: Architecture, reader: WeightsReader[M_co], index: int) -> LayerWeights[M_co]:
+    name, kind = f"model.layers.{index}", architecture.kind_of(index)
     hidden, inner, head_dim = architecture.hidden, architecture.intermediate, architecture.head_dim
-    query, shared = architecture.heads * head_dim, architecture.kv_heads * head_dim
-    attention, mlp = f"{name}.self_attn", f"{name}.mlp"
-    qkv = {f"{attention}.q_proj": query, f"{attention}.k_proj": shared, f"{attention}.v_proj": shared}
+    attended, shared = architecture.heads * head_dim, architecture.kv_heads * head_dim
+    attention, mlp, rule = f"{name}.self_attn", f"{name}.mlp", architecture.delta
+    qkv = {f"{attention}.q_proj": architecture.query_rows}
+    qkv |= dict.fromkeys((f"{attention}.k_proj", f"{attention}.v_proj"), shared)
     out, down = {f"{attention}.o_proj": hidden}, {f"{mlp}.down_proj": hidden}
+    taps, delta, width = None, None, architecture.kept_inputs + 1
+    if kind == "convolution":
+        qkv, out, attended = {f"{name}.conv.in_proj": 3 * hidden}, {f"{name}.conv.out_proj": hidden}, hidden
+        taps = reader.taps(f"{name}.conv.conv.weight", hidden, width)
+    elif kind == "delta" and rule is not None:
+        linear, attended = f"{name}.linear_attn", rule.value_heads * rule.value_dim
+        qkv = {f"{linear}.in_proj_qkv": rule.channels, f"{linear}.in_proj_z": attended}
+        out = {f"{linear}.out_proj": hidden}
+        taps = reader.taps(f"{linear}.conv1d.weight", rule.channels, width)
+        delta = _read_delta(rule, reader, linear, hidden)
     gate_up = {f"{mlp}.gate_proj": inner, f"{mlp}.up_proj": inner}
-    qk_norm = architecture.qk_norm
+    has_norms = architecture.qk_norm and kind == "attention"
     return LayerWeights(
-        attention_norm=reader.vector(f"{name}.input_layernorm.weight", hidden),
+        attention_norm=_norm(architecture, reader, f"{name}.input_layernorm", hidden),
         qkv=_weight(reader, qkv, hidden),
         qkv_bias=_bias(reader, qkv),
-        q_norm=reader.vector(f"{attention}.q_norm.weight", head_dim) if qk_norm else None,
-        k_norm=reader.vector(f"{attention}.k_norm.weight", head_dim) if qk_norm else None,
-        attention_out=_weight(reader, out, query),
+        q_norm=_norm(architecture, reader, f"{attention}.q_norm", head_dim) if has_norms else None,
+        k_norm=_norm(architecture, reader, f"{attention}.k_norm", head_dim) if has_norms else None,
+        attention_out=_weight(reader, out, attended),
         attention_out_bias=_bias(reader, out),
-        mlp_norm=reader.vector(f"{name}.post_attention_layernorm.weight", hidden),
+        mlp_norm=_norm(architecture, reader, f"{name}.post_attention_layernorm", hidden),
         gate_up=_weight(reader, gate_up, hidden),
         gate_up_bias=_bias(reader, gate_up),
         down=_weight(reader, down, inner),
         down_bias=_bias(reader, down),
+        taps=taps,
+        delta=delta,
     )
+
+
+def _read_delta(rule: DeltaRule, reader: WeightsReader[M_co], name: str, hidden: int) -> DeltaWeights[M_co]:
+    heads, logarithm = rule.value_heads, f"{name}.A_log"
+    is_log = reader.has(logarithm)
+    return DeltaWeights(
+        rates=_weight(reader, {f"{name}.in_proj_b": heads, f"{name}.in_proj_a": heads}, hidden),
+        decay=-reader.vector(logarithm, heads).float().exp() if is_log else reader.vector(f"{name}.A", heads),
+        decay_bias=reader.vector(f"{name}.dt_bias", heads),
+        norm=reader.vector(f"{name}.norm.weight", rule.value_dim),
+    )
+
+
+def _norm(architecture: Architecture, reader: WeightsReader[M_co], name: str, count: int) -> Tensor:
+    weight, offset = reader.vector(f"{name}.weight", count), architecture.norm_offset
+    return weight.float() + offset if offset else weight
 
 
 def _weight(reader: WeightsReader[M_co], modules: Mapping[str, int], columns: int) -> M_co:
@@ -305,6 +362,9 @@ class GgufReader:
     def vector(self, name: str, count: int) -> Tensor:
         stored, tensor = self._open(name, count)
         return self._tensor(stored, tensor).flatten()
+
+    def taps(self, name: str, channels: int, width: int) -> Tensor:
+        return self._tensor(*self._open(name, channels, width))
 
     def matrix(self, rows: Mapping[str, int], columns: int) -> Tensor:
         return torch.cat([self._tensor(*self._open(name, count, columns)) for name, count in rows.items()])

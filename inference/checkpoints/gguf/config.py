@@ -75,24 +75,24 @@ def _our_config(parts: Sequence[GgufHeader]) -> dict[str, Any]:
     for key in _REQUIRED:
         if header.of_model(key) is None:
             raise BadModel(f"{header.path} has no {header.architecture}.{key}: it is incomplete")
-    heads, hidden = _number(header, "attention.head_count"), _number(header, "embedding_length")
-    head_dim = _number(header, "attention.key_length", hidden // heads if heads else None)
+    heads, hidden = number_of(header, "attention.head_count"), number_of(header, "embedding_length")
+    head_dim = number_of(header, "attention.key_length", hidden // heads if heads else None)
     scales = _granite_scales(header, head_dim) if header.architecture == "granite" else {}
     _check_attention(header, head_dim, any_scale=bool(scales))
-    _check_keys(header, {*_READ, *_GRANITE} if scales else _READ)
-    window = _number(header, "attention.sliding_window")
+    check_keys(header, {*_READ, *_GRANITE} if scales else _READ)
+    window = number_of(header, "attention.sliding_window")
     return {
         "model_type": header.architecture,
-        "num_hidden_layers": _number(header, "block_count"),
+        "num_hidden_layers": number_of(header, "block_count"),
         "hidden_size": hidden,
-        "intermediate_size": _number(header, "feed_forward_length"),
+        "intermediate_size": number_of(header, "feed_forward_length"),
         "num_attention_heads": heads,
-        "num_key_value_heads": _number(header, "attention.head_count_kv"),
+        "num_key_value_heads": number_of(header, "attention.head_count_kv"),
         "head_dim": head_dim,
-        "vocab_size": _vocabulary(parts),
-        "rms_norm_eps": _number(header, "attention.layer_norm_rms_epsilon"),
-        "max_position_embeddings": _number(header, "context_length"),
-        "tie_word_embeddings": _is_tied(parts),
+        "vocab_size": vocabulary_of(parts),
+        "rms_norm_eps": number_of(header, "attention.layer_norm_rms_epsilon"),
+        "max_position_embeddings": number_of(header, "context_length"),
+        "tie_word_embeddings": is_tied(parts),
         "use_sliding_window": bool(window),
         "sliding_window": window,
         "rope_parameters": _rope(parts, head_dim),
@@ -102,14 +102,14 @@ def _our_config(parts: Sequence[GgufHeader]) -> dict[str, Any]:
 
 def _granite_scales(header: GgufHeader, head_dim: Any) -> dict[str, float]:
     if header.of_model("rope.scaling.finetuned") is False:  # llama.cpp's switch for Granite without positions
-        raise BadModel(_unsupported(header, "rope.scaling.finetuned", value=False))
-    scales = {field: _number(header, key) or 1.0 for key, field in _GRANITE.items()}
-    if not _number(header, "attention.scale") and isinstance(head_dim, int) and head_dim > 0:
+        raise BadModel(unsupported(header, "rope.scaling.finetuned", value=False))
+    scales = {field: number_of(header, key) or 1.0 for key, field in _GRANITE.items()}
+    if not number_of(header, "attention.scale") and isinstance(head_dim, int) and head_dim > 0:
         scales["attention_multiplier"] = head_dim**-0.5
     return scales
 
 
-def _check_keys(header: GgufHeader, read: Collection[str]) -> None:
+def check_keys(header: GgufHeader, read: Collection[str]) -> None:
     """BadModel for a key of the model that is not `read`, and may change what it computes."""
     prefix = f"{header.architecture}."
     for name, value in header.metadata.items():
@@ -118,37 +118,37 @@ def _check_keys(header: GgufHeader, read: Collection[str]) -> None:
             continue
         values = value if isinstance(value, tuple) else (value,)
         if key == "attention.causal" or any(values):
-            raise BadModel(_unsupported(header, key, value))
+            raise BadModel(unsupported(header, key, value))
 
 
 def _check_attention(header: GgufHeader, head_dim: Any, *, any_scale: bool) -> None:
     """Refuse heads whose values have another size than their keys, RoPE of a part of a head, and other scales."""
     if not isinstance(head_dim, int) or head_dim < 1:
-        raise BadModel(_unsupported(header, "attention.key_length", head_dim))
+        raise BadModel(unsupported(header, "attention.key_length", head_dim))
     for key in ("attention.value_length", "rope.dimension_count"):
-        if _number(header, key, head_dim) != head_dim:
-            raise BadModel(f"{_unsupported(header, key, header.of_model(key))}, only {head_dim}, the size of a head")
-    scale = _number(header, "attention.scale")
+        if number_of(header, key, head_dim) != head_dim:
+            raise BadModel(f"{unsupported(header, key, header.of_model(key))}, only {head_dim}, the size of a head")
+    scale = number_of(header, "attention.scale")
     if scale and not any_scale and not math.isclose(scale, head_dim**-0.5, rel_tol=1e-5):
-        raise BadModel(_unsupported(header, "attention.scale", scale))
+        raise BadModel(unsupported(header, "attention.scale", scale))
 
 
 def _rope(parts: Sequence[GgufHeader], head_dim: Any) -> dict[str, Any]:
     header = parts[0]
-    theta = _number(header, "rope.freq_base", 10000.0)
-    factor = _number(header, "rope.scaling.factor", _number(header, "rope.scale_linear", 1.0))
+    theta = number_of(header, "rope.freq_base", 10000.0)
+    factor = number_of(header, "rope.scaling.factor", number_of(header, "rope.scale_linear", 1.0))
     kind = header.of_model("rope.scaling.type", "none" if factor in (0, 1) else "linear")  # as in llama.cpp
     divisors = _rope_factors(parts, head_dim)
     if kind == "none":
         divided = {"rope_type": DIVIDED, "divisors": divisors} if divisors else {"rope_type": "default"}
         return {"rope_theta": theta, **divided}
     if kind not in ("linear", "yarn") or divisors:
-        raise BadModel(_unsupported(header, "rope.scaling.type", kind))
+        raise BadModel(unsupported(header, "rope.scaling.type", kind))
     return {
         "rope_type": kind,
         "rope_theta": theta,
         "factor": factor,
-        "original_max_position_embeddings": _number(header, "rope.scaling.original_context_length"),
+        "original_max_position_embeddings": number_of(header, "rope.scaling.original_context_length"),
     }
 
 
@@ -187,9 +187,9 @@ def _generic_config(parts: Sequence[GgufHeader]) -> dict[str, Any]:
         for key, name in names.items()
         if (value := header.of_model(key)) is not None
     }
-    config.setdefault("vocab_size", _vocabulary(parts))
+    config.setdefault("vocab_size", vocabulary_of(parts))
     model_type = "gemma3_text" if family == "gemma3" else family  # these files hold the text model alone
-    config |= {"model_type": model_type, "tie_word_embeddings": _is_tied(parts)}
+    config |= {"model_type": model_type, "tie_word_embeddings": is_tied(parts)}
     with bad_model(f"transformers refuses {header.path}"):
         known = CONFIG_MAPPING[model_type].from_dict(config)
         return config | _overlooked(parts, names, known)
@@ -232,7 +232,7 @@ def _overlooked(parts: Sequence[GgufHeader], read: Mapping[str, str], known: Any
     scales = scales or header.of_model("rope.scaling.type") not in (None, "none", "linear")
     if scales or (header.of_model("rope.freq_base") is not None and "rope.freq_base" not in read):
         if any(isinstance(value, Mapping) for value in rope.values()):  # of several kinds of layers
-            raise BadModel(_unsupported(header, "rope.scaling.type", header.of_model("rope.scaling.type")))
+            raise BadModel(unsupported(header, "rope.scaling.type", header.of_model("rope.scaling.type")))
         found["rope_parameters"] = {**rope, **_rope(parts, head_dim)}
     rotated = int(head_dim * (rope.get("partial_rotary_factor") or getattr(known, "partial_rotary_factor", None) or 1))
     same = {
@@ -242,28 +242,30 @@ def _overlooked(parts: Sequence[GgufHeader], read: Mapping[str, str], known: Any
         "rope.dimension_count": rotated,
         "rope.freq_base_swa": 10000,
     }
-    equal = {key for key, value in same.items() if _number(header, key) == value}
-    _check_keys(header, {*read, *_BY_SHAPE, *by_name, *equal, "rope.freq_base", "rope.scale_linear", *_ROPE})
+    equal = {key for key, value in same.items() if number_of(header, key) == value}
+    check_keys(header, {*read, *_BY_SHAPE, *by_name, *equal, "rope.freq_base", "rope.scale_linear", *_ROPE})
     return found
 
 
 def _number_or_flag(header: GgufHeader, key: str) -> Any:
     value = header.of_model(key)
-    return value if isinstance(value, bool) else _number(header, key)
+    return value if isinstance(value, bool) else number_of(header, key)
 
 
 def _plain(family: str) -> str:
     return family.replace("-", "").replace("_", "")
 
 
-def _vocabulary(parts: Sequence[GgufHeader]) -> int:
+def vocabulary_of(parts: Sequence[GgufHeader]) -> int:
+    """The rows of the embedding; BadModel if there is none."""
     _, embedding = _find(parts, "token_embd.weight")
     if embedding is None or len(embedding.shape) != 2:
         raise BadModel(f"{parts[0].path} has no embedding (token_embd.weight): it is no language model")
     return embedding.shape[0]
 
 
-def _is_tied(parts: Sequence[GgufHeader]) -> bool:
+def is_tied(parts: Sequence[GgufHeader]) -> bool:
+    """Whether the embedding is the head, too."""
     return _find(parts, "output.weight")[1] is None
 
 
@@ -273,17 +275,18 @@ def _find(parts: Sequence[GgufHeader], name: str) -> tuple[GgufHeader, StoredTen
     return next(found, (parts[0], None))
 
 
-def _number(header: GgufHeader, key: str, default: Any = None) -> Any:
+def number_of(header: GgufHeader, key: str, default: Any = None) -> Any:
     """A number that holds for all layers; BadModel for anything else."""
     value = header.of_model(key, default)
     if isinstance(value, tuple) and len(set(value)) == 1:
         value = value[0]
     is_number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
     if value is not None and not is_number:
-        raise BadModel(f"{_unsupported(header, key, value)}: it has to be one number for all layers")
+        raise BadModel(f"{unsupported(header, key, value)}: it has to be one number for all layers")
     return value
 
 
-def _unsupported(header: GgufHeader, key: str, value: object) -> str:
+def unsupported(header: GgufHeader, key: str, value: object) -> str:
+    """What is wrong with a value of a key, for a BadModel."""
     shown = repr(value) if len(repr(value)) <= 80 else f"{repr(value)[:80]}..."
     return f"{header.path}: {header.architecture}.{key} is {shown}, which midfill does not support"

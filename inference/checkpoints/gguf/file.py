@@ -15,6 +15,7 @@ import gguf
 from inference.checkpoints.architecture import Architecture, ModelShape
 from inference.checkpoints.generic_shape import read_shape
 from inference.checkpoints.gguf.config import OURS, gguf_config
+from inference.checkpoints.gguf.hybrids import HYBRIDS, hybrid_config, layers_of
 from inference.checkpoints.gguf.metadata import GgufHeader, read_gguf_header
 from inference.checkpoints.gguf.tokenizer import gguf_tokenizer
 from inference.checkpoints.hub import is_first_part
@@ -29,12 +30,13 @@ GGUF_SUFFIX = ".gguf"
 _PART = re.compile(r"(.*)-(\d{5})-of-(\d{5})\.gguf")
 _UNREAD = re.compile(r"rope_freqs\.weight|blk\.\d+\.attn_rot_embd(\.weight)?")  # no weights: the config's, or computed
 _LAYER = re.compile(r"blk\.(\d+)\.")
-_LAYER_TENSOR = re.compile(r"blk\.(\d+)\.(\w+)\.(weight|bias)")
+_LAYER_TENSOR = re.compile(r"blk\.(\d+)\.([\w.]+?)(\.(?:weight|bias))?")
 _NAMES = {
     "token_embd.weight": "model.embed_tokens.weight",
     "output_norm.weight": "model.norm.weight",
     "output.weight": "lm_head.weight",
 }
+_LFM2_NAMES = {**_NAMES, "token_embd_norm.weight": "model.norm.weight"}  # as llama.cpp calls the last norm
 _LAYER_NAMES = {
     "attn_norm": "input_layernorm",
     "attn_q": "self_attn.q_proj",
@@ -47,7 +49,21 @@ _LAYER_NAMES = {
     "ffn_gate": "mlp.gate_proj",
     "ffn_up": "mlp.up_proj",
     "ffn_down": "mlp.down_proj",
+    "shortconv.conv": "conv.conv",
+    "shortconv.in_proj": "conv.in_proj",
+    "shortconv.out_proj": "conv.out_proj",
+    "post_attention_norm": "post_attention_layernorm",
+    "attn_qkv": "linear_attn.in_proj_qkv",
+    "attn_gate": "linear_attn.in_proj_z",
+    "ssm_beta": "linear_attn.in_proj_b",
+    "ssm_alpha": "linear_attn.in_proj_a",
+    "ssm_conv1d": "linear_attn.conv1d",
+    "ssm_norm": "linear_attn.norm",
+    "ssm_out": "linear_attn.out_proj",
+    "ssm_a": "linear_attn.A",
 }
+OUR_FILES = (*OURS, *HYBRIDS)
+"""The architectures of llama.cpp that midfill reads itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +87,7 @@ class GgufCheckpoint:
         with bad_model(f"{self.path} cannot be read"):
             files = tuple(_weights_file(header) for header in self.headers)
             if isinstance(self.architecture, Architecture):
-                check_tensors(self.architecture, files, self.path)
+                check_tensors(self.architecture, files, self.path, is_gguf=True)
             return files
 
     def tokenizer_identity(self) -> bytes:
@@ -101,15 +117,19 @@ def known_by_suffix(path: Path) -> Iterator[Path]:
 def open_gguf(path: Path, name: str) -> GgufCheckpoint:
     """The checkpoint in a GGUF file, or in the parts that it is the first of; BadModel, with the file and the value."""
     headers = read_headers(path)
-    header, config = headers[0], gguf_config(headers)
+    header = headers[0]
+    is_hybrid = header.architecture in HYBRIDS
+    config = hybrid_config(headers) if is_hybrid else gguf_config(headers)
     shape = read_shape(config, str(path))
+    if is_hybrid and not isinstance(shape, Architecture):
+        raise BadModel(f"{path}: midfill has no decoder for this model of the architecture {header.architecture!r}")
     tokens = len(header.metadata.get("tokenizer.ggml.tokens", ()))
     if tokens > config["vocab_size"]:
         raise BadModel(f"{path}: {tokens} tokens, and an embedding of {config['vocab_size']}")
     layers = {match.group(1) for part in headers for name in part.tensors if (match := _LAYER.match(name))}
-    if len(layers) != shape.layers:
+    if len(layers) < shape.layers or (len(layers) > shape.layers and not is_hybrid):
         raise BadModel(f"{path}: {header.architecture}.block_count is {shape.layers}, and it has {len(layers)} layers")
-    if len(headers) > 1 and header.architecture not in OURS:
+    if len(headers) > 1 and header.architecture not in OUR_FILES:
         raise BadModel(f"{path} is in {len(headers)} parts: join them with llama-gguf-split --merge")
     return GgufCheckpoint(name, path, config, shape, headers)
 
@@ -142,8 +162,11 @@ def _weights_file(header: GgufHeader) -> WeightsFile:
         head = file.read(min((tensor.start for tensor in header.tensors.values()), default=whole))
     tensors: dict[str, StoredTensor] = {}
     for name, tensor in header.tensors.items():
-        if header.architecture in OURS and _UNREAD.fullmatch(name):
+        if header.architecture in OUR_FILES and _UNREAD.fullmatch(name):
             continue
+        layer = _LAYER.match(name)
+        if header.architecture in HYBRIDS and layer and int(layer.group(1)) >= layers_of(header):
+            continue  # it drafts further tokens
         ours = _name(header, name)
         _check_type(header, name, tensor)
         tensors[ours] = tensor
@@ -160,11 +183,14 @@ def _check_type(header: GgufHeader, name: str, tensor: StoredTensor) -> None:
 
 
 def _name(header: GgufHeader, name: str) -> str:
-    if header.architecture not in OURS:
+    if header.architecture not in OUR_FILES:
         return name
     match = _LAYER_TENSOR.fullmatch(name)
+    if match is not None and match.group(2) == "ssm_dt":
+        return f"model.layers.{match.group(1)}.linear_attn.dt_bias"
     if match is not None and match.group(2) in _LAYER_NAMES:
-        return f"model.layers.{match.group(1)}.{_LAYER_NAMES[match.group(2)]}.{match.group(3)}"
-    if name not in _NAMES:
+        return f"model.layers.{match.group(1)}.{_LAYER_NAMES[match.group(2)]}{match.group(3) or ''}"
+    names = _LFM2_NAMES if header.architecture == "lfm2" else _NAMES
+    if name not in names:
         raise BadModel(f"{header.path}: midfill's decoder has no use for the tensor {name!r}")
-    return _NAMES[name]
+    return names[name]

@@ -72,14 +72,15 @@ def _open(file: Path) -> GgufCheckpoint:
     """BadModel for a file that cannot be trained from."""
     checkpoint = open_gguf(file, str(file))
     kind = checkpoint.headers[0].metadata.get("tokenizer.ggml.model")
-    if not isinstance(checkpoint.architecture, Architecture) or kind != "gpt2":
+    shape = checkpoint.architecture
+    if not isinstance(shape, Architecture) or shape.model_type not in SUPPORTED_TYPES or kind != "gpt2":
         raise BadModel(
             f"{file} is a model of architecture {checkpoint.headers[0].architecture!r} with a tokenizer {kind!r}, "
             f"expected {', '.join(SUPPORTED_TYPES)} with gpt2"
         )
     if len(checkpoint.headers) > 1:
         raise BadModel(f"{file} is in {len(checkpoint.headers)} parts: join them with llama-gguf-split --merge")
-    rope = checkpoint.architecture.rope_type
+    rope = shape.rope_type
     if rope != "default":  # transformers does not read it from such a file
         raise BadModel(f"{file} has RoPE of type {rope!r}: train from the model's safetensors files")
     return checkpoint

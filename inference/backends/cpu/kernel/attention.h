@@ -9,7 +9,7 @@
 
 // One head of q or k: normalized if the model does so, rotated to its position (RoPE), times `scale`.
 FN void turn_head(const Model& m, const float* from, const float* norm, int position, float scale, float* to) {
-    const int half = m.head_dim / 2;
+    const int half = m.rotary_dim / 2;
     const float* const cosines = m.cosines + (size_t)position * half;
     const float* const sines = m.sines + (size_t)position * half;
     const float factor = norm ? inverse_root_mean_square(from, m.head_dim, m.head_dim, m.norm_epsilon) : 1.0f;
@@ -20,7 +20,12 @@ FN void turn_head(const Model& m, const float* from, const float* norm, int posi
         store(to + i, fused(low, cosine, -(high * sine)) * scale);
         store(to + half + i, fused(high, cosine, low * sine) * scale);
     }
+    for (int i = m.rotary_dim; i < m.head_dim; i += LANES)
+        store(to + i, (norm ? load(from + i) * factor * load(norm + i) : load(from + i)) * scale);
 }
+
+// The numbers from one head's query to the next one's.
+inline int query_step(const Model& m) { return m.gated_output ? 2 * m.head_dim : m.head_dim; }
 
 // The operands of attention: a lane is a float32, stored as such or WIDENED from bfloat16, or a pair of bfloat16.
 enum Lane { PLAIN, WIDENED, PAIR };
@@ -47,7 +52,7 @@ FN void append_kv(Decoder& d, Scratch& scratch, const Attended& a, int begin, in
     const Model& m = d.model;
     for (int position = std::max(begin, a.sequence.start); position < end; ++position) {
         const int token = a.first_token + position - a.sequence.start;
-        const float* const k = d.qkv.get() + (size_t)token * all_rows(a.layer.qkv) + (m.heads + a.kv_head) * m.head_dim;
+        const float* const k = d.qkv.get() + (size_t)token * all_rows(a.layer.qkv) + m.heads * query_step(m) + a.kv_head * m.head_dim;
         float* const turned = (float*)scratch.tiles.get();
         turn_head(m, k, a.layer.k_norm, position, 1.0f, turned);
         const float* const rows[] = {turned, k + m.kv_heads * m.head_dim};
@@ -66,7 +71,7 @@ FN void turn_queries(Decoder& d, Scratch& scratch, const Attended& a) {
     constexpr int WORDS = LANE == PAIR ? D / 2 : D;
     for (int query = 0; query < a.queries; ++query) {
         const int token = a.first_token + query / a.group, head = a.kv_head * a.group + query % a.group;
-        const float* const q = d.qkv.get() + (size_t)token * all_rows(a.layer.qkv) + head * D;
+        const float* const q = d.qkv.get() + (size_t)token * all_rows(a.layer.qkv) + head * query_step(d.model);
         int32_t* const to = scratch.queries.get() + query * WORDS;
         float* const turned = LANE == PAIR ? (float*)scratch.tiles.get() : (float*)to;
         turn_head(d.model, q, a.layer.q_norm, d.positions[token], d.model.attention_scale, turned);
@@ -242,7 +247,7 @@ FN void attend(Decoder& d, int thread, Share run, int layer_index) {
             const int chunks = d.first_chunks[index + 1] - d.first_chunks[index];
             const int within = unit - m.kv_heads * d.first_chunks[index], head = within / chunks;
             const int chunk = within % chunks, begin = chunk * CHUNK, end = std::min(begin + CHUNK, s.start + s.tokens);
-            const int64_t base = layer_index * s.layer_stride + head * s.head_stride;
+            const int64_t base = d.layers[layer_index].state * s.layer_stride + head * s.head_stride;
             const int group = m.heads / m.kv_heads;
             const Attended a{s, d.layers[layer_index], base, head, group, d.first_tokens[index], s.tokens * group};
             const auto lanes = s.kv_type == FLOAT32 ? PLAIN : HAS_PAIRS ? PAIR : WIDENED;
@@ -261,12 +266,14 @@ FN void attend(Decoder& d, int thread, Share run, int layer_index) {
         case 64: return attend<64>(d, thread, run, layer_index);
         case 96: return attend<96>(d, thread, run, layer_index);
         case 128: return attend<128>(d, thread, run, layer_index);
+        case 256: return attend<256>(d, thread, run, layer_index);
     }
 }
 
 // Merges the chunks' partial softmaxes, for all heads of all tokens.
-FN Input merged(const Decoder& d, Scratch& scratch, const Matrix& matrix) {
+FN Input merged(const Decoder& d, Scratch& scratch, const LayerWeights& layer) {
     const Model& m = d.model;
+    const Matrix& matrix = layer.attention_out;
     const int columns = matrix.columns;
     for (int t = 0; t < d.tokens; ++t) {
         const int used = d.positions[t] / CHUNK + 1;
@@ -278,11 +285,13 @@ FN Input merged(const Decoder& d, Scratch& scratch, const Matrix& matrix) {
             float* const weights = scratch.scores.get();
             for (int c = 0; c < used; c += LANES) store(weights + c, exponential(load(&d.largest[partial + c]) - largest));
             for (int c = 0; c < used; ++c) total += weights[c] * d.sums[partial + c];
+            const float* const gate = d.qkv.get() + (size_t)t * all_rows(layer.qkv) + head * query_step(m) + m.head_dim;
             for (int i = 0; i < m.head_dim; i += LANES) {
                 Floats sum = {};
                 for (int c = 0; c < used; ++c)
                     sum = fused(spread(weights[c]), load(&d.sums_of_values[(partial + c) * m.head_dim + i]), sum);
-                store(row + head * m.head_dim + i, sum / total);
+                sum = sum / total;
+                store(row + head * m.head_dim + i, m.gated_output ? sum / (exponential(-load(gate + i)) + 1.0f) : sum);
             }
         }
         std::fill(row + m.heads * m.head_dim, row + columns, 0.0f);

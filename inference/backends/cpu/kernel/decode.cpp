@@ -1,17 +1,17 @@
-// midfill's CPU kernel: the whole forward pass of a Llama-family model for a few new tokens, behind a plain C ABI.
+// midfill's CPU kernel: the whole forward pass of a Llama-family or hybrid model for a few new tokens, behind a plain C ABI.
 //
 // Decoding one token, verifying a few drafted ones, and the prefill of a keystroke read every weight of the model and the
 // KV of every resident token, to do little arithmetic with each: they are bound by memory, and by the overhead of many
 // small operations. Here the forward is one call. Weights are streamed once, in the order in which they lie in memory, and
-// the threads meet five times per layer. Long prefills are cut into such calls.
+// the threads meet five or six times per layer. Long prefills are cut into such calls.
 //
 // The rooms: model.h (what the caller hands over, and the layout of weights), team.h (threads), decoder.h (buffers and the
 // order of stages), and per instruction-set level, in level.h: vectors.h (SIMD), inputs.h (norms and quantized inputs),
-// products.h (matrix products), attention.h, stages.h (what a thread does in a stage).
+// products.h (matrix products), attention.h, recurrence.h (layers with a state), stages.h (what a thread does in a stage).
 //
 // The same bits. Whatever the number of threads, of tokens and of sequences in the call, a number is computed by the same
 // operations in the same order: a row's dot product runs over its columns one after another, attention over chunks that
-// begin at multiples of CHUNK. Only the thread that computes it changes. Between levels the bits differ.
+// begin at multiples of CHUNK, a recurrence over tokens one after another. Only the thread that computes it changes. Between levels the bits differ.
 
 #include <cmath>
 #include <system_error>
@@ -98,7 +98,7 @@ extern "C" {
 #define EXPORT __attribute__((visibility("default")))
 
 // Changes whenever a structure, a function or a layout here does.
-EXPORT int midfill_kernel_version() { return 8; }
+EXPORT int midfill_kernel_version() { return 9; }
 
 EXPORT int midfill_kernel_runs(int level) { return midfill::runs_here(level); }
 

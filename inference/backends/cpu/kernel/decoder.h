@@ -28,8 +28,8 @@ Buffer<T> buffer(size_t count) {
     return Buffer<T>(static_cast<T*>(::operator new[](count * sizeof(T) + LINE, std::align_val_t{LINE})));
 }
 
-enum Stage { QKV, ATTENTION, ATTENTION_OUT, GATE_UP, DOWN, STAGES };  // of a layer
-enum LastStage { HEAD, CHOICE };                                      // after all layers
+enum Stage { QKV, CONVOLUTION, MIXING, MIXED_OUT, GATE_UP, DOWN, STAGES };  // of a layer; MIXING is of tokens, by attention
+enum LastStage { HEAD, CHOICE };                                            // after all layers
 
 inline int chunks_of(int tokens) { return (tokens + CHUNK - 1) / CHUNK; }
 
@@ -46,13 +46,14 @@ struct Decoder {
     Decoder(const Model& model, int threads, Level level);
 
     void run(const int32_t* token_ids, const Sequence* called, int count);
+    void clear_padding(const LayerWeights& layer);
 
     const Model model;
     const std::vector<LayerWeights> layers;
     const int chunks;  // that `positions` tokens fill
     const Level level;
     // shared by the threads, [tokens, ...]
-    Buffer<float> residual, qkv, activated, own_logits;
+    Buffer<float> residual, qkv, mixed, activated, own_logits;
     Buffer<float> largest, sums, sums_of_values;  // partial softmaxes: [tokens, heads, chunks], the last with head_dim
     std::vector<Scratch> scratch;
     // the call
@@ -65,13 +66,26 @@ struct Decoder {
     Team team;                  // last: its threads see a whole decoder
 };
 
+// The largest of a number of every layer.
+template <typename F>
+size_t widest_of(const std::vector<LayerWeights>& layers, F number) {
+    int widest = 0;
+    for (const LayerWeights& layer : layers) widest = std::max(widest, number(layer));
+    return widest;
+}
+
+inline size_t mixed_columns(const std::vector<LayerWeights>& layers) {
+    return widest_of(layers, [](const LayerWeights& layer) { return layer.attention_out.columns; });
+}
+
 inline Decoder::Decoder(const Model& m, int threads, Level level)
     : model(m),
       layers(m.layer_weights, m.layer_weights + m.layers),
       chunks(chunks_of(m.positions)),
       level(level),
       residual(buffer<float>((size_t)MAX_TOKENS * m.head.columns)),
-      qkv(buffer<float>((size_t)MAX_TOKENS * all_rows(layers[0].qkv))),
+      qkv(buffer<float>(MAX_TOKENS * widest_of(layers, [](const LayerWeights& layer) { return all_rows(layer.qkv); }))),
+      mixed(buffer<float>(MAX_TOKENS * mixed_columns(layers))),
       activated(buffer<float>((size_t)MAX_TOKENS * layers[0].down.columns)),
       own_logits(buffer<float>((size_t)MAX_TOKENS * m.head.rows)),
       largest(buffer<float>((size_t)MAX_TOKENS * m.heads * chunks)),
@@ -81,7 +95,7 @@ inline Decoder::Decoder(const Model& m, int threads, Level level)
           Decoder& decoder = *static_cast<Decoder*>(self);
           decoder.level(decoder, thread, stage);
       }, this) {
-    const size_t widest = std::max({m.head.columns, layers[0].attention_out.columns, layers[0].down.columns});
+    const size_t widest = std::max({(size_t)m.head.columns, mixed_columns(layers), (size_t)layers[0].down.columns});
     const size_t queries = (size_t)MAX_TOKENS * (m.heads / m.kv_heads), wide = MAX_TOKENS * widest;
     for (int thread = 0; thread < threads; ++thread)
         scratch.push_back({buffer<float>(wide), buffer<float>(wide / GROUP), buffer<float>(wide / GROUP),
@@ -90,6 +104,7 @@ inline Decoder::Decoder(const Model& m, int threads, Level level)
                            buffer<int32_t>((size_t)TILES * MAX_LANES * m.head_dim)});
     // the padding is multiplied with zeros, so it must not be NaN
     std::fill_n(residual.get(), (size_t)MAX_TOKENS * m.head.columns, 0.0f);
+    std::fill_n(mixed.get(), MAX_TOKENS * mixed_columns(layers), 0.0f);
     std::fill_n(activated.get(), (size_t)MAX_TOKENS * layers[0].down.columns, 0.0f);
 }
 
@@ -137,6 +152,13 @@ inline void read_row(const Matrix& matrix, int row, int count, float* to) {
     }
 }
 
+// Zeros what lies in `mixed` behind the columns of a recurrent layer, and may be of a layer of another width.
+inline void Decoder::clear_padding(const LayerWeights& layer) {
+    const int used = layer.kind == GATED_DELTA ? model.value_heads * model.value_dim : model.hidden;
+    const size_t columns = layer.attention_out.columns;
+    for (int t = 0; t < tokens; ++t) std::fill(&mixed[t * columns + used], &mixed[(t + 1) * columns], 0.0f);
+}
+
 inline void Decoder::run(const int32_t* token_ids, const Sequence* called, int count) {
     sequences = called;
     tokens = wanted = first_chunks[0] = 0;
@@ -154,10 +176,15 @@ inline void Decoder::run(const int32_t* token_ids, const Sequence* called, int c
     }
     for (int layer = 0; layer < model.layers; ++layer) {
         const LayerWeights& weights = layers[layer];
-        const int units[STAGES] = {all_rows(weights.qkv) / UNIT, model.kv_heads * first_chunks[count],
+        const int mixing = weights.kind == ATTENTION_LAYER ? model.kv_heads * first_chunks[count]
+                           : weights.kind == GATED_DELTA   ? model.value_heads * count
+                                                           : 0;
+        const int units[STAGES] = {all_rows(weights.qkv) / UNIT, count * channels_of(model, weights.kind) / UNIT, mixing,
                                    weights.attention_out.rows / UNIT, weights.gate_up.rows / UNIT,
                                    weights.down.rows / UNIT};
-        for (int stage = 0; stage < STAGES; ++stage) team.run(layer * STAGES + stage, units[stage]);
+        if (weights.kind != ATTENTION_LAYER) clear_padding(weights);
+        for (int stage = 0; stage < STAGES; ++stage)
+            if (units[stage] > 0) team.run(layer * STAGES + stage, units[stage]);
     }
     if (wanted > 0) team.run(model.layers * STAGES + HEAD, model.head.rows / UNIT);
     if (wanted > 0 && choices) team.run(model.layers * STAGES + CHOICE, wanted);

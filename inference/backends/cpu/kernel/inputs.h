@@ -6,6 +6,7 @@
 // back: a tile is [columns / 4, tokens] words of four inputs, and what belongs to groups is [columns / GROUP, tokens].
 struct Input {
     const void* data;
+    const float* rows;       // the inputs as they were, [tokens, columns]: what float32 weights want
     const float* scales;
     const float* sums;       // of the quantized inputs, which minima of weights are multiplied with
     const int32_t* offsets;  // what begins the sums of products: offset_of(type) times the int8 inputs that share a scale
@@ -69,14 +70,14 @@ FN Input prepare(Scratch& scratch, const float* from, int tokens, const Matrix& 
     if (is_quantized(matrix.type)) {
         for (int token = 0; token < tokens; token += QUANTIZED_TOKENS)
             quantize_tile(scratch, from, token, std::min(QUANTIZED_TOKENS, tokens - token), matrix, next_offsets);
-        return {to, scratch.scales.get(), scratch.sums.get(), scratch.offsets.get(), next_offsets};
+        return {to, from, scratch.scales.get(), scratch.sums.get(), scratch.offsets.get(), next_offsets};
     }
-    if (matrix.type != BFLOAT16) return {from, nullptr, nullptr, nullptr, 0};
+    if (matrix.type != BFLOAT16) return {from, from, nullptr, nullptr, nullptr, 0};
     for (size_t i = 0; i < count; i += LANES) {
         if (HAS_PAIRS) store_bf16((uint16_t*)to + i, load(from + i));
         else store((float*)to + i, to_bf16(load(from + i)));
     }
-    return {to, nullptr, nullptr, nullptr, 0};
+    return {to, from, nullptr, nullptr, nullptr, 0};
 }
 
 FN float inverse_root_mean_square(const float* x, int padded, int count, float epsilon) {

@@ -32,8 +32,15 @@ constexpr int HALF = 16, UNIT = 2 * HALF, BLOCK = 64, GROUP = 32, CHUNK = 256;
 constexpr int MAX_TOKENS = 32, MAX_GROUP = 32;  // new tokens in a call; heads that share a KV head
 constexpr int PREFETCH = 4096;                  // how far ahead weights are fetched, in bytes
 constexpr int LINE = 64;                        // bytes of a cache line
-constexpr int QKV_PARTS = 3;                    // most matrices that hold the rows of queries, keys and values
+constexpr int QKV_PARTS = 4;                    // most matrices that hold the rows of queries, keys and values, or of gates
+constexpr int MOST_KEPT = 3;                    // of a convolution's inputs
 constexpr int MAX_LANES = 16, TILES = 2;        // of a vector; of keys that are attended to at a time
+
+// What a layer does before its MLP. A recurrent one has a state instead of KV.
+//   SHORT_CONVOLUTION: `qkv` gives B, C and x [hidden each]; the output is C * the convolution of B * x over tokens.
+//   GATED_DELTA: `qkv` gives queries, keys [key_heads * key_dim each], values, gates of the output [value_heads *
+//   value_dim each], and for each value head a learning rate and a decay; queries, keys and values are convolved.
+enum LayerKind { ATTENTION_LAYER, SHORT_CONVOLUTION, GATED_DELTA };
 
 enum NumberType { FLOAT32, BFLOAT16, INT8, NARROW_FLOAT32, INT4, CENTRED_INT4, INT5, INT6, FLOAT16 };
 
@@ -58,7 +65,7 @@ struct Matrix {
     const void* weights;
     const uint16_t* scales;       // of quantized types only
     const float* bias;            // [rows] or null
-    const Matrix* next;           // the rows that follow, quantized in another way, or null; of `qkv` alone
+    const Matrix* next;           // the rows that follow, of another type, or null; of `qkv` alone
     int32_t rows, columns, type;  // padded; a NumberType
 };
 
@@ -68,25 +75,45 @@ struct LayerWeights {
     Matrix qkv, attention_out, gate_up, down;
     const float *attention_norm, *mlp_norm;  // [padded hidden]
     const float *q_norm, *k_norm;            // [head_dim] or null
+    const float* taps;                       // [kept + 1, channels]: a convolution's, the newest input's last
+    const float *decay, *decay_bias;         // [value_heads]; a decay is e^(decay * softplus(its input + decay_bias))
+    const float* delta_norm;                 // [value_dim]
+    int64_t state;                           // where its state begins; of attention: the index of its KV
+    int32_t kind;                            // a LayerKind
 };
 
 struct Model {
     int32_t layers, hidden, heads, kv_heads, head_dim, vocabulary, positions;
+    int32_t rotary_dim;    // of a head's numbers, the first ones are turned to their position
+    int32_t gated_output;  // whether each head's query is followed by the gate of the head's output
+    int32_t kept;          // inputs before the newest one that a convolution takes
+    int32_t key_heads, value_heads, key_dim, value_dim;  // of GATED_DELTA
+    int32_t tiled_heads;   // whether value head i has the key head i % key_heads; otherwise neighbours share one
     float norm_epsilon, attention_scale, embedding_scale, residual_scale;  // of Architecture
     Matrix embedding;  // [vocabulary, hidden]; the head if the two are tied
     const LayerWeights* layer_weights;
     const float* final_norm;
     Matrix head;
-    const float *cosines, *sines;  // [positions, head_dim / 2]
+    const float *cosines, *sines;  // [positions, rotary_dim / 2]
 };
 
-// Consecutive new tokens of one sequence, and the workspace that holds its KV.
+// Consecutive new tokens of one sequence, and the workspace that holds its KV. The states of recurrent layers, one behind
+// the other, are read from `before`, or are zero if it is null, and written to `after`, which may be the same memory: of
+// each the `kept` inputs of its convolution, the oldest first, and for GATED_DELTA [value_heads, key_dim, value_dim].
 struct Sequence {
     void* kv;
     int64_t layer_stride, value_stride, head_stride;  // in numbers; a head's tokens lie one behind another
+    const float* before;
+    float* after;
     int32_t kv_type;
     int32_t tokens, start, wanted;  // `start` is the first one's position; logits are wanted of the last ones
 };
+
+// The channels of a layer's convolution; each is a multiple of UNIT.
+inline int channels_of(const Model& m, int kind) {
+    if (kind == GATED_DELTA) return 2 * m.key_heads * m.key_dim + m.value_heads * m.value_dim;
+    return kind == SHORT_CONVOLUTION ? m.hidden : 0;
+}
 
 // The most probable next token and the natural logarithm of its probability.
 struct Choice {

@@ -167,6 +167,7 @@ FN void project(Decoder& d, int thread, Share run, const Matrix& matrix, const I
                 place += part->rows;
                 x.offsets += x.next_offsets;
             }
+            if (!is_quantized(part->type) && part->type != BFLOAT16) x.data = x.rows;
             switch (part->type) {
                 case FLOAT32: project_unit<FLOAT32>(*part, own, x, tokens, finish, scale, place, stride); break;
                 case BFLOAT16: project_unit<BFLOAT16>(*part, own, x, tokens, finish, scale, place, stride); break;

@@ -38,9 +38,11 @@ FN void work(Decoder& d, int thread, int stage) {
             const Input x = normalized(d, scratch, layer.attention_norm, layer.qkv, tokens);
             return project(d, thread, run, layer.qkv, x, tokens, STORE, d.qkv.get(), all_rows(layer.qkv));
         }
-        case ATTENTION: return attend(d, thread, run, index);
-        case ATTENTION_OUT: {
-            const Input x = merged(d, scratch, layer.attention_out);
+        case CONVOLUTION: return convolve(d, thread, run, layer);
+        case MIXING: return layer.kind == GATED_DELTA ? recur(d, thread, run, layer) : attend(d, thread, run, index);
+        case MIXED_OUT: {
+            const Input x = layer.kind == ATTENTION_LAYER ? merged(d, scratch, layer)
+                                                          : prepare(scratch, d.mixed.get(), tokens, layer.attention_out);
             return project(d, thread, run, layer.attention_out, x, tokens, ADD, d.residual.get(), hidden);
         }
         case GATE_UP: {

@@ -1,6 +1,6 @@
 // A team of persistent threads that divide the units of one stage after another among themselves.
 //
-// A forward is a sequence of stages, five per layer; the caller opens them one by one. The units of a stage are divided
+// A forward is a sequence of stages, five or six per layer; the caller opens them one by one. The units of a stage are divided
 // evenly into contiguous runs, so that each thread reads one stream; a thread that has finished steals from the others'
 // runs. The caller waits for helpers that are at work, never for one that has not started: on a busy machine, where
 // waking a thread can take milliseconds, the caller does all the work itself. Helpers wait for the next stage by

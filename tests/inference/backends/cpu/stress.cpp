@@ -16,7 +16,10 @@ namespace {
 struct Shape {
     int layers, hidden, intermediate, heads, kv_heads, head_dim, vocabulary, room;
     bool biases, qk_norm;
+    bool hybrid;  // layers of all kinds in turn
 };
+
+constexpr int KEPT = 2, KEY_HEADS = 2, VALUE_HEADS = 4, KEY_DIM = 32, VALUE_DIM = 64;
 
 int padded(int count, int unit) { return (count + unit - 1) / unit * unit; }
 
@@ -26,8 +29,12 @@ public:
     Noise(const Shape& s, int weight_type) : shape_(s), type_(weight_type) {
         for (int index = 0; index < s.layers; ++index) {
             LayerWeights layer{};
-            layer.qkv = in_parts(s.heads * s.head_dim, 2 * s.kv_heads * s.head_dim, s.hidden);
-            layer.attention_out = matrix(s.hidden, s.heads * s.head_dim);
+            layer.kind = s.hybrid ? index % 3 : ATTENTION_LAYER;
+            if (layer.kind == ATTENTION_LAYER) {
+                layer.qkv = in_parts((s.hybrid ? 2 : 1) * s.heads * s.head_dim, 2 * s.kv_heads * s.head_dim, s.hidden);
+                layer.attention_out = matrix(s.hidden, s.heads * s.head_dim);
+                layer.state = kv_layers_++;
+            } else recurrent(layer);
             layer.gate_up = matrix(2 * padded(s.intermediate, HALF), s.hidden);
             layer.down = matrix(s.hidden, s.intermediate);
             layer.attention_norm = floats(padded(s.hidden, BLOCK));
@@ -36,7 +43,8 @@ public:
             layer.k_norm = s.qk_norm ? floats(s.head_dim) : nullptr;
             layers_.push_back(layer);
         }
-        model_ = {s.layers, s.hidden, s.heads, s.kv_heads, s.head_dim, s.vocabulary, s.room, 1e-6f, 0.125f, 1.5f, 0.5f, matrix(s.vocabulary, s.hidden), layers_.data(),
+        model_ = {s.layers, s.hidden, s.heads, s.kv_heads, s.head_dim, s.vocabulary, s.room,
+                  s.hybrid ? s.head_dim / 2 : s.head_dim, s.hybrid, KEPT, KEY_HEADS, VALUE_HEADS, KEY_DIM, VALUE_DIM, 0, 1e-6f, 0.125f, 1.5f, 0.5f, matrix(s.vocabulary, s.hidden), layers_.data(),
                   floats(padded(s.hidden, BLOCK)), matrix(s.vocabulary, s.hidden), floats(s.room * s.head_dim / 2), floats(s.room * s.head_dim / 2)};
     }
 
@@ -46,7 +54,9 @@ public:
     std::vector<float> run(int level, int threads, int sequences, int step, int kv_type) const {
         const int64_t head = (int64_t)shape_.room * shape_.head_dim, kv = head * shape_.kv_heads;
         std::vector<std::vector<char>> buffers(sequences);
-        for (auto& buffer : buffers) buffer.resize(shape_.layers * 2 * kv * (kv_type == FLOAT32 ? 4 : 2));
+        // A call reads its states from memory of its own, and now and then writes them to where it has read them.
+        std::vector<std::vector<float>> states(sequences), before(sequences);
+        for (auto& buffer : buffers) buffer.resize(kv_layers_ * 2 * kv * (kv_type == FLOAT32 ? 4 : 2));
         std::vector<float> logits((size_t)sequences * shape_.room * model_.head.rows);
         Decoder* decoder = nullptr;
         if (midfill_kernel_create(&model_, threads, level, &decoder)) std::abort();
@@ -54,8 +64,13 @@ public:
             const int tokens = std::min(step, shape_.room - start);
             std::vector<int32_t> ids;
             std::vector<Sequence> called;
-            for (auto& buffer : buffers) {
-                called.push_back({buffer.data(), 2 * kv, kv, head, kv_type, tokens, start, tokens});
+            for (int index = 0; index < sequences; ++index) {
+                const bool apart = start / step % 2;
+                if (apart) before[index] = states[index], states[index].assign(state_values_, NAN);
+                if (start == 0) states[index].assign(state_values_, NAN);
+                called.push_back({buffers[index].data(), 2 * kv, kv, head,
+                                  start == 0 ? nullptr : apart ? before[index].data() : states[index].data(),
+                                  states[index].data(), kv_type, tokens, start, tokens});
                 for (int t = 0; t < tokens; ++t) ids.push_back((start + t) * 7 % shape_.vocabulary);
             }
             std::vector<Choice> choices(ids.size());
@@ -73,6 +88,23 @@ public:
     }
 
 private:
+    void recurrent(LayerWeights& layer) {
+        const int hidden = shape_.hidden, values = VALUE_HEADS * VALUE_DIM;
+        const bool is_delta = layer.kind == GATED_DELTA;
+        const int channels = is_delta ? 2 * KEY_HEADS * KEY_DIM + values : hidden;
+        layer.qkv = is_delta ? matrix(channels + values, hidden) : matrix(3 * hidden, hidden);
+        if (is_delta) {
+            parts_.push_back(matrix(2 * VALUE_HEADS, hidden, FLOAT32));
+            layer.qkv.next = &parts_.back();
+        }
+        layer.attention_out = matrix(hidden, is_delta ? values : hidden);
+        layer.taps = floats((KEPT + 1) * channels);
+        layer.decay = floats(VALUE_HEADS), layer.decay_bias = floats(VALUE_HEADS), layer.delta_norm = floats(VALUE_DIM);
+        for (float& x : floats_[floats_.size() - 3]) x = -1.0f - x;  // decays
+        layer.state = state_values_;
+        state_values_ += KEPT * channels + (is_delta ? VALUE_HEADS * KEY_DIM * VALUE_DIM : 0);
+    }
+
     const float* floats(size_t count) {
         std::uniform_real_distribution<float> any(-0.5f, 0.5f);
         floats_.emplace_back(count);
@@ -126,6 +158,7 @@ private:
     std::vector<std::vector<uint16_t>> halves_;
     std::vector<LayerWeights> layers_;
     std::deque<Matrix> parts_;
+    int64_t kv_layers_ = 0, state_values_ = 0;
     Model model_{};
 };
 
@@ -146,7 +179,9 @@ double bound(int level, int type, int kv_type) {
 }  // namespace
 
 int main() {
-    const Shape shapes[] = {{2, 96, 150, 5, 1, 32, 101, 77, true, true}, {1, 64, 64, 4, 2, 64, 33, 130, false, false}};
+    const Shape shapes[] = {{2, 96, 150, 5, 1, 32, 101, 77, true, true, false},
+                            {1, 64, 64, 4, 2, 64, 33, 130, false, false, false},
+                            {3, 96, 64, 2, 1, 64, 33, 40, false, true, true}};
     int levels = 0;
     for (const Shape& shape : shapes)
         for (int type : {FLOAT32, BFLOAT16, INT8, NARROW_FLOAT32, INT4, CENTRED_INT4, INT5, INT6, FLOAT16}) {

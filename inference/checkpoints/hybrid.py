@@ -1,0 +1,87 @@
+"""Hybrid models that the CPU kernel computes: attention beside short convolutions (LFM2) or a delta rule (Qwen3.5)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any
+
+from inference.checkpoints.architecture import Architecture, DeltaRule, LayerKind, ModelShape
+
+_KINDS: Mapping[str, Mapping[str, LayerKind]] = {
+    "lfm2": {"full_attention": "attention", "conv": "convolution"},
+    "qwen3_5": {"full_attention": "attention", "linear_attention": "delta"},
+    "qwen3_5_text": {"full_attention": "attention", "linear_attention": "delta"},
+}
+"""Kinds of layers by the names of transformers, by model_type."""
+STORED_OTHERWISE = "stored_as_gguf"
+"""In a config: the weights are as llama.cpp's converter leaves them: norms that begin at 1, heads in tiles."""
+
+
+def read_hybrid(config: Any, shape: ModelShape, *, is_gguf: bool) -> Architecture | None:
+    """The architecture of a hybrid model, by the transformers config of its text part; None if midfill has none for it.
+
+    `shape` is what transformers makes of it; `is_gguf`: whether the weights are stored as in GGUF files.
+    """
+    kinds = _KINDS.get(shape.model_type, {})
+    names = tuple(getattr(config, "layer_types", None) or ())
+    rope = getattr(config, "rope_parameters", None) or {}
+    if len(names) != shape.layers or not set(names) <= kinds.keys() or rope.get("rope_type", "default") != "default":
+        return None
+    is_lfm2 = shape.model_type == "lfm2"
+    if getattr(config, "conv_bias", False) or getattr(config, "hidden_act", "silu") != "silu":
+        return None
+    try:
+        return Architecture(
+            **{field.name: getattr(shape, field.name) for field in fields(shape)},
+            hidden=_size(config, "hidden_size"),
+            intermediate=_lfm2_intermediate(config) if is_lfm2 else _size(config, "intermediate_size"),
+            heads=_size(config, "num_attention_heads"),
+            vocabulary=_size(config, "vocab_size"),
+            norm_epsilon=float(config.norm_eps if is_lfm2 else config.rms_norm_eps),
+            tied_embeddings=bool(config.tie_word_embeddings),
+            qk_norm=True,
+            rope_theta=float(rope["rope_theta"]),
+            rope_type="default",
+            attention_scale=shape.head_dim**-0.5,
+            rotary_dim=int(shape.head_dim * (rope.get("partial_rotary_factor") or 1)),
+            gated_output=not is_lfm2,
+            norm_offset=0.0 if is_lfm2 or is_gguf else 1.0,
+            layer_kinds=tuple(kinds[name] for name in names),
+            kept_inputs=_size(config, "conv_L_cache" if is_lfm2 else "linear_conv_kernel_dim") - 1,
+            delta=None if is_lfm2 else _delta_rule(config, is_gguf=is_gguf),
+        )
+    except (ValueError, TypeError, KeyError, OverflowError):
+        return None
+
+
+def _delta_rule(config: Any, *, is_gguf: bool) -> DeltaRule:
+    rule = DeltaRule(
+        key_heads=_size(config, "linear_num_key_heads"),
+        value_heads=_size(config, "linear_num_value_heads"),
+        key_dim=_size(config, "linear_key_head_dim"),
+        value_dim=_size(config, "linear_value_head_dim"),
+        tiled_heads=is_gguf,
+    )
+    if rule.value_heads % rule.key_heads:
+        raise ValueError(f"{rule.value_heads} value heads cannot share {rule.key_heads} key heads")
+    return rule
+
+
+def _lfm2_intermediate(config: Any) -> int:
+    """The width of the MLP, which LFM2's modules may compute from the one in the config."""
+    width = _size(config, "intermediate_size")
+    if not config.block_auto_adjust_ff_dim:
+        return width
+    width = int(2 * width / 3)
+    if config.block_ffn_dim_multiplier is None:
+        return width
+    multiple = _size(config, "block_multiple_of")
+    return -(-int(config.block_ffn_dim_multiplier * width) // multiple) * multiple
+
+
+def _size(config: Any, name: str) -> int:
+    value = getattr(config, name)
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise ValueError(f"{name} is {value!r}")
+    return value
