@@ -1,4 +1,4 @@
-"""The requests at work, and which of them share the next forward: short chunks always, long prompts in turns."""
+"""The requests at work, and which of them share the next forward: keystrokes always, extra work as far as it fits."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from inference.engine.writer import Steps
 from protocol.messages import Completion
 
 SMALL_CHUNK = 32
-"""Chunks of up to this many tokens join every forward; longer ones take turns."""
+"""A keystroke's chunks have up to this many tokens. While several users are active, longer ones are multiples of it."""
 
-SHARED_CHUNK = 2 * SMALL_CHUNK
-"""While several users are active, the chunks of a long prompt are multiples of this many tokens."""
+LONG_CHUNK = 2 * SMALL_CHUNK
+"""While one user is active, the chunks of a long prompt are multiples of this many tokens."""
 
 SHARED_CHUNK_S = 0.01
-"""Intended duration of a forward with such a chunk, which bounds the wait of another user's keystroke."""
+"""Intended duration of the extra work in a forward, which bounds the wait of another user's keystroke."""
 
 ALONE_CHUNK_S = 0.02
 """Intended duration of a forward with a long chunk while only one user is active, where chunks may grow."""
@@ -29,6 +29,12 @@ PREFETCH_CHUNK_S = 0.1
 
 ACTIVE_S = 5.0
 """Seconds after its last request during which a user counts as active."""
+
+LIGHT_TOKENS = 64
+"""Generated tokens up to which a request counts as a keystroke's: about as many as editors ask for."""
+
+KEYS_SHARE = 3
+"""While another user's keystroke is at work, extra work adds at most a third to what its forwards take."""
 
 
 class Run:
@@ -58,13 +64,16 @@ class Run:
 
 
 class ChunkScheduler:
-    """The requests at work, in the order of turns of their long chunks.
+    """The requests at work, in the order of turns of their extra work.
 
-    A forward takes at most one long chunk. The turn passes from user to user, and within a user from request to
-    request. While short chunks of other users are at work, a long chunk also waits until forwards without one have
-    taken as long as the last forward with one, so that one user's long prompts at most double the time of another
-    user's keystrokes. The chunks themselves are shorter while several users are active; while one is, they grow
-    with the measured speed up to `most_tokens`.
+    A forward takes the chunk of each user's first light request: one that decodes a text of usual length. All else is
+    extra work: long prompts, a user's further requests, several or very long texts. Its turn passes from user to user,
+    and within a user from request to request; a forward takes at most one long chunk. What a user's
+    such work adds to a forward is owed to other users' keystrokes: beside them, the next one waits until other forwards
+    have taken KEYS_SHARE times as long. So a user who asks for much delays others by little, and by one chunk at first.
+
+    While several users are active, the extra work of a forward takes about SHARED_CHUNK_S by the measured speed; while
+    one is, the chunks of long prompts grow with the speed up to `most_tokens`.
     """
 
     def __init__(self, chunk_tokens: int, most_tokens: int = 0, speed: PrefillSpeed | None = None) -> None:
@@ -76,8 +85,10 @@ class ChunkScheduler:
         self._full_tokens_per_s = 0.0  # of the last forward with a long chunk of at least `_chunk_tokens`
         self._began: dict[str, float] = {}  # user, or client without one -> when it last began a request
         self._tokens_per_s = math.inf  # of the last forward with a long chunk
-        self._long_chunk_tokens = 0  # in the forward that `next` has chosen
-        self._owed_s = 0.0  # time that forwards without a long chunk must take before the next one with it
+        self._light: tuple[Run, ...] = ()  # in the forward that `next` has chosen, and what it has beside them:
+        self._extra: list[Run] = []
+        self._light_s = 0.0  # duration of the last forward without extra work
+        self._owed_s: dict[str, float] = {}  # by user: time that forwards must take without extra work of theirs
 
     def note_user(self, user: str, now: float) -> None:
         """Record that a user (`Request.turn`) began a request, and drop those that are no longer active."""
@@ -89,46 +100,72 @@ class ChunkScheduler:
         if not prefetch:
             return most
         affordable = int(min(self._tokens_per_s * PREFETCH_CHUNK_S, most))
-        return min(most, max(affordable // SHARED_CHUNK, 1) * SHARED_CHUNK)
+        return min(most, max(affordable // LONG_CHUNK, 1) * LONG_CHUNK)
 
     def _chunk_tokens_for(self, user: str, now: float) -> int:
-        if not any(name != user and now - began < ACTIVE_S for name, began in self._began.items()):
-            fast = int(self._full_tokens_per_s * ALONE_CHUNK_S) // SHARED_CHUNK * SHARED_CHUNK
+        if not self._others_are_active(user, now):
+            fast = int(self._full_tokens_per_s * ALONE_CHUNK_S) // LONG_CHUNK * LONG_CHUNK
             return max(self._chunk_tokens, min(fast, self._most_tokens))
         affordable = min(self._tokens_per_s * SHARED_CHUNK_S, self._chunk_tokens)
-        return min(max(int(affordable) // SHARED_CHUNK, 1) * SHARED_CHUNK, self._chunk_tokens)
+        return min(max(int(affordable) // SMALL_CHUNK, 1) * SMALL_CHUNK, self._chunk_tokens)
 
-    def next(self) -> list[Run]:
+    def _others_are_active(self, user: str, now: float) -> bool:
+        return any(name != user and now - began < ACTIVE_S for name, began in self._began.items())
+
+    def next(self, now: float) -> list[Run]:
         """The requests whose chunks go into the next forward; prefetches only if there is nothing else."""
         runs = [run for run in self.runs if not run.request.is_prefetch] or self.runs
-        short = [run for run in runs if not _is_long(run)]
-        turn = next((run for run in runs if _is_long(run) and not self._has_to_wait(run, short)), None)
-        self._long_chunk_tokens = 0 if turn is None or turn.chunk is None else len(turn.chunk.token_ids)
-        if turn is None:
-            return short
-        self.runs = sorted(self.runs, key=lambda run: (run.request.turn == turn.request.turn, run is turn))
-        return [run for run in runs if run is turn or run in short]
+        light: dict[str, Run] = {}
+        for run in filter(_is_light, runs):
+            light.setdefault(run.request.turn, run)
+        extra, tokens, has_long = list[Run](), 0, False
+        for run in runs:
+            user = run.request.turn
+            waits = self._owed_s.get(user, 0.0) > 0 and light.keys() - {user}
+            if run is light.get(user) or waits or (has_long and _is_long(run)):
+                continue
+            tokens += _tokens(run)
+            if extra and self._others_are_active(user, now) and tokens > self._chunk_tokens_for(user, now):
+                break
+            extra.append(run)
+            has_long |= _is_long(run)
+        users = {run.request.turn for run in extra}
+        self.runs.sort(key=lambda run: (run.request.turn in users, run in extra))
+        self._extra, self._light = extra, tuple(light.values())
+        return [*self._light, *extra]
 
     def took(self, seconds: float) -> None:
         """Record the duration of the forward whose requests `next` has chosen."""
-        if self._long_chunk_tokens:
-            self._owed_s = seconds
-            self._tokens_per_s = self._long_chunk_tokens / max(seconds, 1e-9)
-            if self._speed is not None:
-                self._speed.note(self._long_chunk_tokens, seconds)
-            if self._long_chunk_tokens >= self._chunk_tokens:
-                self._full_tokens_per_s = self._tokens_per_s
-        else:
-            self._owed_s = max(0.0, self._owed_s - seconds)
+        users = {run.request.turn for run in self._extra}
+        added_s = max(0.0, seconds - self._light_s if self._light else seconds)
+        left = {user: owed_s - seconds for user, owed_s in self._owed_s.items() if owed_s > seconds}
+        self._owed_s = left | dict.fromkeys(users, KEYS_SHARE * added_s)
+        if not users:
+            self._light_s = seconds
+        tokens = sum(_tokens(run) for run in self._extra if _is_long(run))
+        if tokens < SMALL_CHUNK:
+            return
+        self._tokens_per_s = tokens / max(seconds, 1e-9)
+        if self._speed is not None:
+            self._speed.note(tokens, seconds)
+        if tokens >= self._chunk_tokens:
+            self._full_tokens_per_s = self._tokens_per_s
 
     def take_ended(self) -> list[Request]:
         ended = [run.request for run in self.runs if run.chunk is None]
         self.runs = [run for run in self.runs if run.chunk is not None]
         return ended
 
-    def _has_to_wait(self, run: Run, short: list[Run]) -> bool:
-        return self._owed_s > 0 and any(other.request.turn != run.request.turn for other in short)
+
+def _tokens(run: Run) -> int:
+    return 0 if run.chunk is None else len(run.chunk.token_ids)
 
 
 def _is_long(run: Run) -> bool:
-    return run.chunk is not None and len(run.chunk.token_ids) > SMALL_CHUNK
+    """Whether it is part of a prompt, and not its short rest."""
+    return run.chunk is not None and (len(run.chunk.token_ids) > SMALL_CHUNK or not run.chunk.wanted)
+
+
+def _is_light(run: Run) -> bool:
+    request = run.request
+    return not (_is_long(run) or request.writes_several or request.cost.generated_tokens > LIGHT_TOKENS)

@@ -46,8 +46,7 @@ class Engine(AnyEngine):
     """A model, its tokenizer, its slots and its store. For one thread only.
 
     `begin` starts a request, and every `step` runs one forward over the next chunk of each request at work
-    (`completing` describes the steps of one request). Short chunks, as of keystrokes and decoding, join every forward;
-    long prompts take turns (`turns`).
+    (`completing` describes the steps of one request; `chunk_scheduler` says whose chunks share a forward).
     """
 
     def __init__(
@@ -117,9 +116,8 @@ class Engine(AnyEngine):
         Raises DeviceLost if a forward failed and the device can no longer be used.
         """
         ended = self.drop_unwanted()
-        sharing = self._chunks.next()
-        if sharing:
-            started = self._clock()
+        started = self._clock()
+        if sharing := self._chunks.next(started):
             self._forward(sharing)
             self._chunks.took(self._clock() - started)
         ended += self._chunks.take_ended()

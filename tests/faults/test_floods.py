@@ -51,21 +51,10 @@ FLOODS: dict[str, Callable[[], Iterable[str | bytes]]] = {
         lambda number: Complete(number, CompletionRequest("f", Prompt("x", ""), 16))
     ),
     "prompts of 10 MB": lambda: prompts(2, 10**7, 1),
-}
-
-COMPUTING: dict[str, Callable[[], Iterable[str | bytes]]] = {
     "prompts of 3,000 tokens": lambda: prompts(1000, 9000, 16),
     "prefetches": lambda: prompts(1000, 9000, 0),
     "sixteen alternatives of 500 tokens": lambda: prompts(1000, 500, 500, alternatives=16),
 }
-"""These take the model's time: half of every forward is theirs, and a chunk that is under way ends first. The operating
-system too then shares the core's CPUs with the rest of the machine as those of a process that computes all the time."""
-
-
-@pytest.mark.parametrize("name", COMPUTING)
-def test_who_shares_the_model_at_most_quadruples_what_others_wait(shared: Shared, name: str) -> None:
-    flood = Flood.of_messages(shared.core, shared.token, COMPUTING[name]())
-    assert_answered_beside(shared.core, [flood], f"a flood of {name}", 4.0)
 
 
 @pytest.mark.parametrize("name", FLOODS)

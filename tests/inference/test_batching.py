@@ -6,6 +6,7 @@ import os
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from inference.backends.model import Choice, Chunk, Model
-from inference.engine.chunk_scheduler import SHARED_CHUNK, SMALL_CHUNK
+from inference.engine.chunk_scheduler import KEYS_SHARE, SMALL_CHUNK
 from inference.engine.engine import Engine
 from inference.engine.request import Request
 from inference.loading.engine import load_engine
@@ -68,9 +69,11 @@ def watched(engine: Engine) -> WatchedModel:
     return model
 
 
-def ask(session: str, cut: int = 400, max_tokens: int = 8, increment: str = "") -> CompletionRequest:
+def ask(
+    session: str, cut: int = 400, max_tokens: int = 8, increment: str = "", alternatives: int = 0
+) -> CompletionRequest:
     prompt = Prompt(f"# {session}\n" + SOURCE[:cut], SOURCE[cut : cut + 60], increment)
-    return CompletionRequest(session, prompt, max_tokens, StopRule(indent=0))
+    return CompletionRequest(session, prompt, max_tokens, StopRule(indent=0), alternatives=alternatives)
 
 
 def test_sessions_that_decode_together_share_their_forwards(engine: Engine, watched: WatchedModel) -> None:
@@ -121,44 +124,51 @@ def test_turns_pass_from_user_to_user(engine: Engine, watched: WatchedModel, use
     finish(engine, *flood)
 
 
-def test_long_prompts_of_others_at_most_double_what_a_keystroke_takes(options: EngineOptions) -> None:
-    """With a clock that counts tokens; what was under way when the key came is not counted."""
-    engine = load_engine(options)
+FLOODS: dict[str, Callable[[str], CompletionRequest]] = {
+    "long prompts": partial(ask, cut=900),
+    "several alternatives": partial(ask, max_tokens=200, alternatives=16),
+    "long texts": partial(ask, max_tokens=200),
+    "prefetches": partial(ask, cut=900, max_tokens=0),
+}
+
+
+@pytest.mark.parametrize("kind", FLOODS)
+def test_a_flood_adds_little_to_a_keystroke_of_another(options: EngineOptions, kind: str) -> None:
+    """By tokens; what is under way as the key comes is not counted, but small."""
+    engine = load_engine(replace(options, slots=5))
     watched = WatchedModel(engine._model)
     engine._model = watched  # type: ignore[assignment]
-    engine._clock = lambda: float(sum(map(sum, watched.forwards)))
-    engine.complete(ask("key"))
-    flood = [begin(engine, ask(session, cut=900), client="flood") for session in "ab"]
-    for length in range(1, 6):
+    engine._clock = lambda: float(sum(map(sum, watched.forwards))) / 1000  # a token takes a millisecond
+    finish(engine, begin(engine, ask("key"), client="other"))
+    flood = list[Request]()
+    for length in range(1, 9):
+        while len(flood := [run for run in flood if not run.has_ended]) < 4:
+            number = f"{kind} {len(watched.forwards)} {len(flood)}"
+            flood.append(begin(engine, FLOODS[kind](number), client="flood"))
         engine.step()
         before = len(watched.forwards)
-        keystroke = begin(engine, ask("key", increment="x" * length), client="other")
-        (answer,) = finish(engine, keystroke)
-        forwards = watched.forwards[before:]
-        assert len(forwards) == answer.usage.forwards
-        long = sum(tokens for forward in forwards for tokens in forward if tokens > SMALL_CHUNK)
-        without_long = sum(sum(forward) for forward in forwards if max(forward) <= SMALL_CHUNK)
-        assert long <= without_long + CHUNK
-        while any(run.has_ended for run in flood):
-            flood = [run for run in flood if not run.has_ended]
-            flood.append(begin(engine, ask(f"{length}", cut=900), client="flood"))
-    finish(engine, *flood)
+        assert sum(watched.forwards[-1]) <= SMALL_CHUNK + len(flood)
+        (answer,) = finish(engine, begin(engine, ask("key", increment="x" * length), client="other"))
+        forwards, usage = watched.forwards[before:], answer.usage
+        assert len(forwards) == usage.forwards  # it had a place in each of them
+        alone = usage.recomputed_tokens + usage.generated_tokens + usage.drafted_tokens
+        assert sum(map(sum, forwards)) <= (1 + 1 / KEYS_SHARE) * alone + SMALL_CHUNK + len(forwards)
 
 
 def test_chunks_are_shorter_while_another_client_types(options: EngineOptions) -> None:
-    engine = load_engine(replace(options, prefill_chunk=4 * SHARED_CHUNK))
+    engine = load_engine(replace(options, prefill_chunk=4 * SMALL_CHUNK))
     watched = WatchedModel(engine._model)
     engine._model = watched  # type: ignore[assignment]
     engine._clock = lambda: float(sum(map(sum, watched.forwards))) / 1000  # a token takes a millisecond
     begin(engine, ask("alone", cut=900), client="flood")
     engine.step()
-    assert max(watched.forwards[-1]) == 4 * SHARED_CHUNK
+    assert max(watched.forwards[-1]) == 4 * SMALL_CHUNK
     finish(engine, begin(engine, ask("key"), client="typist"))
     begin(engine, ask("more", cut=900), client="flood")
     before = len(watched.forwards)
     for _ in range(6):
         engine.step()
-    assert max(map(max, watched.forwards[before + 1 :])) == SHARED_CHUNK
+    assert max(map(max, watched.forwards[before + 1 :])) == SMALL_CHUNK
 
 
 def test_a_prefetch_has_its_turn_when_nobody_waits(engine: Engine, watched: WatchedModel) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from inference.backends.model import Choice, Chunk
-from inference.engine.chunk_scheduler import ACTIVE_S, SHARED_CHUNK, SHARED_CHUNK_S, ChunkScheduler, Run
+from inference.engine.chunk_scheduler import ACTIVE_S, SHARED_CHUNK_S, SMALL_CHUNK, ChunkScheduler, Run
 from inference.engine.completing import Stopped
 from inference.engine.request import Request
 from inference.engine.writer import Steps
@@ -18,13 +18,25 @@ USAGE = Usage(1, 1, 1, 1, 0.0, 0.0, 0.0)
 CHUNKS = [Chunk([number], number, DryWorkspace(4), wanted=1) for number in range(2)]
 
 
+def forward(turns: ChunkScheduler, tokens: int, seconds: float) -> None:
+    """A forward with so many tokens of a long prompt takes so long."""
+
+    def steps() -> Steps[Completion]:
+        yield Chunk([0] * tokens, 0, DryWorkspace(4))
+        return Completion("", "length", USAGE)
+
+    turns.runs = [Run(Request(REQUEST), steps())]
+    assert turns.next(now=0.0) == turns.runs
+    turns.took(seconds)
+
+
 def test_one_client_has_whole_chunks() -> None:
     turns = ChunkScheduler(CHUNK)
     turns.note_user("a", now=0.0)
     assert turns.chunk_tokens("a", now=0.0) == CHUNK
 
 
-@pytest.mark.parametrize(("tokens_per_s", "expected"), [(1e9, CHUNK), (150 / SHARED_CHUNK_S, 128), (1.0, SHARED_CHUNK)])
+@pytest.mark.parametrize(("tokens_per_s", "expected"), [(1e9, CHUNK), (150 / SHARED_CHUNK_S, 128), (1.0, SMALL_CHUNK)])
 def test_while_another_client_is_active_a_chunk_takes_little_time(
     monkeypatch: pytest.MonkeyPatch, tokens_per_s: float, expected: int
 ) -> None:
@@ -39,10 +51,10 @@ def test_while_another_client_is_active_a_chunk_takes_little_time(
 
 
 def test_a_small_chunk_is_not_enlarged() -> None:
-    turns = ChunkScheduler(48)
+    turns = ChunkScheduler(20)
     turns.note_user("flood", now=0.0)
     turns.note_user("typist", now=0.0)
-    assert turns.chunk_tokens("flood", now=0.0) == 48
+    assert turns.chunk_tokens("flood", now=0.0) == 20
 
 
 @pytest.mark.parametrize(("seconds", "expected"), [(1.0, 256), (0.01, 512), (0.004, 1280), (0.0001, 2048)])
@@ -51,8 +63,7 @@ def test_chunks_grow_with_the_speed_of_a_gpu(seconds: float, expected: int) -> N
     turns.note_user("a", now=0.0)
     assert turns.chunk_tokens("a", now=0.0) == 256  # nothing is known yet
     for tokens, took in ((256, seconds), (40, 1.0)):  # the rest of a prompt says little
-        turns._long_chunk_tokens = tokens
-        turns.took(took)
+        forward(turns, tokens, took)
     assert turns.chunk_tokens("a", now=0.1) == expected
     turns.note_user("b", now=0.1)
     assert turns.chunk_tokens("a", now=0.1) <= 256
@@ -62,8 +73,7 @@ def test_chunks_grow_with_the_speed_of_a_gpu(seconds: float, expected: int) -> N
 def test_a_keystroke_waits_little_for_a_chunk_of_a_prefetch(seconds: float, expected: int) -> None:
     turns = ChunkScheduler(256)
     assert turns.chunk_tokens("a", now=0.0, prefetch=True) == 256  # nothing is known yet
-    turns._long_chunk_tokens = 256
-    turns.took(seconds)
+    forward(turns, 256, seconds)
     assert turns.chunk_tokens("a", now=0.0, prefetch=True) == expected
     assert turns.chunk_tokens("a", now=0.0) == 256
 
