@@ -29,7 +29,7 @@ import { within } from "./timeouts.ts";
 
 /** Editable documents, rather than output or diff views. */
 /** The documents that users write; `exclusion.py` of the server has the same of VS Code's. */
-const SELECTOR = ["file", "untitled", "vscode-notebook-cell", "vscode-interactive-input", "vscode-vfs", "vsls"].map(
+const SELECTOR = ["file", "untitled", "vscode-notebook-cell", "vscode-interactive-input", "vscode-scm", "vscode-vfs", "vsls"].map(
   (scheme) => ({ scheme }),
 );
 
