@@ -26,7 +26,7 @@ LogLevel = Literal["debug", "info", "warning", "error"]
 Dtype = Literal["auto", "float32", "bfloat16", "float16"]
 Healing = Literal["auto", "on", "off"]
 Weights = Literal["auto", "int8", "int4", "fp8"]
-ContextSource = Literal["definitions", "usages", "visits", "similar", "edits"]
+ContextSource = Literal["definitions", "usages", "visits", "similar", "edits", "staged"]
 IgnoredFiles = Literal["context", "off"]
 SuggestIn = Literal["comments", "strings"]
 PrepareAhead = Literal["editing", "always", "never"]
@@ -195,9 +195,9 @@ class Settings(CoreSettings):
         tuple[ContextSource, ...],
         Advanced(
             "Where that text comes from: signatures of symbols near the cursor, lines that use them, code like that at "
-            "the cursor, places that you visited, your edits of a moment ago"
+            "the cursor, places that you visited, your edits of a moment ago; in a commit message, what is staged"
         ),
-    ] = ("definitions", "usages", "similar", "visits", "edits")
+    ] = ("definitions", "usages", "similar", "visits", "edits", "staged")
     disabled_languages: Annotated[
         tuple[str, ...], About("LSP language ids without suggestions, for example `markdown`")
     ] = ()

@@ -14,6 +14,7 @@ from lsp_server.context.document_sources import DocumentVisits, RecentEdits, Sim
 from lsp_server.context.index_sources import Definitions, NeighbourTexts, Usages, neighbours_of
 from lsp_server.context.proposals import CutSnippet, FileText, PromptPlace, Source, TextProposal
 from lsp_server.context.ring import ContextRing
+from lsp_server.context.staged_changes import StagedChanges
 from lsp_server.documents.documents import Document, Position
 from lsp_server.documents.languages import related
 from lsp_server.exclusion.exclusion import Verdicts
@@ -69,6 +70,7 @@ class Gathering:
             "usages": Usages(indexes),
             "similar": SimilarChunks(),
             "edits": RecentEdits(),
+            "staged": StagedChanges(),
         }
         self._texts = NeighbourTexts()
         self._thread = ThreadPoolExecutor(1, "context")
@@ -113,4 +115,6 @@ class Gathering:
     ) -> tuple[list[TextProposal], frozenset[CutSnippet]]:
         place = replace(place, neighbours=tuple(self._texts.read(beside)))
         proposals = [each for name in self._sources if name in enabled for each in self._sources[name].propose(place)]
-        return proposals, self._texts.gone(snippets)
+        staged, texts = [each for each in snippets if each.origin == "staged"], {each.text for each in proposals}
+        read = [each for each in snippets if each.origin != "staged"]
+        return proposals, self._texts.gone(read) | {each for each in staged if each.snippet.text not in texts}

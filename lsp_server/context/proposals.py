@@ -107,6 +107,7 @@ WEIGHTS: Mapping[ContextSource, float] = {
     "edits": 0.8,
     "similar": 1.0,
     "visits": 0.5,
+    "staged": 5.0,  # before all others
 }
 FADING: Mapping[ContextSource, float] = {
     "definitions": 0.92,
@@ -114,13 +115,14 @@ FADING: Mapping[ContextSource, float] = {
     "edits": 0.85,
     "similar": 0.8,
     "visits": 0.9,
+    "staged": 0.98,
 }
 
 INDEXED: frozenset[ContextSource] = frozenset(("definitions", "usages"))
 """The sources that read the index of a workspace folder."""
 
 # The order of new snippets in a prompt, the text that changes least first.
-STABLE_FIRST: Sequence[ContextSource] = ("definitions", "usages", "visits", "similar", "edits")
+STABLE_FIRST: Sequence[ContextSource] = ("definitions", "usages", "visits", "similar", "edits", "staged")
 
 
 def rank(origin: ContextSource, score: float, number: int) -> float:
@@ -169,7 +171,7 @@ class TextProposal:
     def is_in(self, snippet: CutSnippet) -> bool:
         if snippet.uri != self.uri:
             return False
-        inside = snippet.first <= self.first and self.first + len(self.lines) <= snippet.span.stop
+        inside = bool(self.lines) and snippet.first <= self.first and self.first + len(self.lines) <= snippet.span.stop
         return snippet.snippet.text == self.text or (inside and snippet.is_verbatim)
 
     @property

@@ -97,7 +97,9 @@ class ContextRing:
         self._documents.pop(uri, None)
         self._gathered.pop(uri, None)
         for target, selection in self._selections.items():
-            self._selections[target] = tuple(snippet for snippet in selection if snippet.uri != uri)
+            # What was staged is old by the next commit, whose message has the same URI.
+            kept = (each for each in selection if each.origin != "staged" or target != uri)
+            self._selections[target] = tuple(snippet for snippet in kept if snippet.uri != uri)
         for target, proposals in self._gathered.items():
             self._gathered[target] = tuple(proposal for proposal in proposals if proposal.uri != uri)
 

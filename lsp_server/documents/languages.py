@@ -243,6 +243,7 @@ _LANGUAGES = (
     _spaced("restructuredtext", ".rst"),
     _spaced("plaintext", ".txt"),
     _spaced("git-commit", "COMMIT_EDITMSG"),
+    _spaced("scminput", ""),  # VS Code's input of a commit message
     _spaced("haskell", ".hs .lhs", "haskell"),
     _spaced("fsharp", ".fs .fsx .fsi", "fsharp"),
     _spaced("elm", ".elm", "elm"),

@@ -20,6 +20,7 @@ _HERE = frozenset({"file", "untitled", "buffer", "inmemory", "vscode-notebook-ce
 _ELSEWHERE = frozenset(
     {
         "vscode-interactive-input",  # the input of an interactive window, to a running interpreter
+        "vscode-scm",  # the message of a commit in VS Code
         "vscode-vfs",  # a repository on a host such as GitHub, opened without a clone
         "vsls",  # a guest of Live Share
         "octo",  # octo.nvim: issues, reviews and comments on GitHub

@@ -26,10 +26,12 @@ for name, call in pairs({
   ['accept-line'] = 'accept_line()',
   next = 'next()',
   dismiss = 'dismiss()',
+  imports = 'add_imports()',
 }) do
   vim.keymap.set('i', ('<Plug>(midfill-%s)'):format(name), ("<Cmd>lua require('midfill').%s<CR>"):format(call))
 end
 
+vim.keymap.set('n', '<Plug>(midfill-imports)', "<Cmd>lua require('midfill').add_imports()<CR>")
 vim.keymap.set('n', '<Plug>(midfill-edit)', "<Cmd>lua require('midfill.next_edit').go()<CR>")
 vim.keymap.set('n', '<Plug>(midfill-refuse-edit)', "<Cmd>lua require('midfill.next_edit').refuse()<CR>")
 vim.keymap.set('n', '<Plug>(midfill-ask-edit)', "<Cmd>lua require('midfill.next_edit').ask()<CR>")

@@ -21,7 +21,7 @@ import {
   type StaticFeature,
 } from "vscode-languageclient/node";
 
-import { DID_FOCUS, DID_MOVE_CURSOR, DID_SHOW_EDIT, DID_SWITCH, EDIT_ACCEPTED, EDIT_REFUSED, INLINE_EDIT } from "./messages.ts";
+import { ACCEPTED, DID_FOCUS, DID_MOVE_CURSOR, DID_SHOW_EDIT, DID_SWITCH, EDIT_ACCEPTED, EDIT_REFUSED, INLINE_EDIT } from "./messages.ts";
 import { REASON, REFRESH, RESYNC, STATUS, USAGE } from "./messages.ts";
 import type { CoreStatus, EditorSwitch, Reason, ReasonChange, Refresh, Resync, Usage } from "./messages.ts";
 import { changedSettings, type ServerSettings } from "./settings.ts";
@@ -29,7 +29,7 @@ import { within } from "./timeouts.ts";
 
 /** Editable documents, rather than output or diff views. */
 /** The documents that users write; `exclusion.py` of the server has the same of VS Code's. */
-const SELECTOR = ["file", "untitled", "vscode-notebook-cell", "vscode-interactive-input", "vscode-vfs", "vsls"].map(
+const SELECTOR = ["file", "untitled", "vscode-notebook-cell", "vscode-interactive-input", "vscode-scm", "vscode-vfs", "vsls"].map(
   (scheme) => ({ scheme }),
 );
 
@@ -77,8 +77,10 @@ export class Client {
   private cameUp = false;
   /** The next request is none that the user invoked, though VS Code says so. */
   private automatic = false;
-  /** The document of the last suggestion, and its version then; -1 where there was none. */
-  private suggested: { document: vscode.TextDocument; version: number } | undefined;
+  /** The document and place of the last suggestion, and its version then; -1 where there was none. */
+  private suggested: { document: vscode.TextDocument; place: vscode.Position; version: number } | undefined;
+  /** The text that the user accepted last. */
+  accepted: vscode.Location | undefined;
   private stopped = false;
   private hasGivenUp = false;
 
@@ -103,8 +105,14 @@ export class Client {
         provideInlineCompletionItems: async (document, position, context, token, next) => {
           const items = isOn(document) ? await next(document, position, this.asItArose(context), token) : [];
           const count = Array.isArray(items) ? items.length : (items?.items.length ?? 0);
-          this.suggested = { document, version: count > 0 ? document.version : -1 };
+          this.suggested = { document, place: position, version: count > 0 ? document.version : -1 };
           return items;
+        },
+        executeCommand: (command, args: unknown[], next): unknown => {
+          if (command === ACCEPTED) {
+            this.didAccept();
+          }
+          return next(command, args);
         },
       },
       errorHandler: restartingHandler(
@@ -234,6 +242,15 @@ export class Client {
     if (vscode.languages.match(SELECTOR, document) > 0) {
       const textDocument = this.client.code2ProtocolConverter.asTextDocumentIdentifier(document);
       await this.notify(DID_SWITCH, { textDocument, off, rivals });
+    }
+  }
+
+  private didAccept(): void {
+    const editor = vscode.window.activeTextEditor;
+    if (editor !== undefined && editor.document === this.suggested?.document) {
+      const range = new vscode.Range(this.suggested.place, editor.selection.active);
+      this.accepted = new vscode.Location(editor.document.uri, range);
+      void vscode.commands.executeCommand("setContext", "midfill.accepted", true);
     }
   }
 

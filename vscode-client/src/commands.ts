@@ -6,6 +6,7 @@ import * as config from "./config.ts";
 import { askForToken, manageCore, restart } from "./cores.ts";
 import type { Installer } from "./installer.ts";
 import { showMenu, snooze } from "./menu.ts";
+import { addImports } from "./missingImports.ts";
 import { chooseModel } from "./models.ts";
 import type { NextEdits } from "./nextEdits.ts";
 import { showDoctor } from "./reports.ts";
@@ -43,6 +44,7 @@ export function registerCommands({ server, installer, tokens, channel, nextEdits
     },
     "midfill.goToNextEdit": () => nextEdits.go(),
     "midfill.refuseNextEdit": () => nextEdits.refuse(),
+    "midfill.addImports": () => addImports(server.client?.accepted),
     "midfill.install": () => installer.choose(),
     "midfill.openSettings": () => vscode.commands.executeCommand("workbench.action.openSettings", "midfill."),
   };

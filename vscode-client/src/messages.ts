@@ -9,6 +9,7 @@ export const DID_SWITCH = "midfill/didSwitch";
 export const DID_MOVE_CURSOR = "midfill/didMoveCursor";
 export const INLINE_EDIT = "textDocument/copilotInlineEdit";
 export const DID_SHOW_EDIT = "textDocument/didShowInlineEdit";
+export const ACCEPTED = "midfill.accepted";
 export const EDIT_ACCEPTED = "midfill.nextEditAccepted";
 export const EDIT_REFUSED = "midfill.nextEditRefused";
 export const DID_FOCUS = "textDocument/didFocus";

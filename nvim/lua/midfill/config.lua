@@ -8,13 +8,14 @@ local M = {}
 ---@field next string|string[]|false
 ---@field dismiss string|string[]|false
 ---@field edit string|string[]|false in normal mode: jump to the next edit, or apply it
+---@field imports string|string[]|false in both modes: add the imports that accepted text lacks
 
 ---@class midfill.Options
 ---@field cmd string[] the command that runs the language server; by default that of the clone the plugin is in
 ---@field filetypes string[]|nil where midfill works; nil for every file
 ---@field root_markers string[] names of files and folders that mark a project's root
 ---@field settings table the server's settings, as docs/settings.md has them
----@field keys midfill.Keys keys in insert mode, but for `edit`; if no suggestion is shown, a key does what it was mapped to before setup()
+---@field keys midfill.Keys keys in insert mode, but for `edit`, and `imports` in normal mode too; if no suggestion is shown, a key does what it was mapped to before setup()
 
 --- The command of the clone that the plugin is in, if `make setup` has created it; otherwise the one on the PATH.
 ---@return string
@@ -37,6 +38,7 @@ local defaults = {
     next = '<M-]>',
     dismiss = '<C-]>',
     edit = '<M-l>',
+    imports = '<M-i>',
   },
 }
 

@@ -2,6 +2,7 @@
 local client = require('midfill.client')
 local config = require('midfill.config')
 local hints = require('midfill.hints')
+local imports = require('midfill.imports')
 local keys = require('midfill.keys')
 local next_edit = require('midfill.next_edit')
 local offers = require('midfill.offers')
@@ -58,6 +59,7 @@ local function usable()
   function all.next()
     return client.of(vim.api.nvim_get_current_buf()) ~= nil
   end
+  all.imports = imports.ready
   return all
 end
 
@@ -69,6 +71,7 @@ function M.setup(options)
   follow_clients()
   keys.setup(config.options.keys, usable())
   next_edit.map(config.options.keys.edit)
+  imports.map(config.options.keys.imports)
   client.each_buffer(keys.attach)
   hints.setup()
   require('midfill.moves').setup()
@@ -91,6 +94,7 @@ local function accept(piece_of)
   suggestions.insert(buf, rest, piece, function()
     offers.advance(buf, rest, piece)
     surface.advance(buf, rest, piece)
+    imports.accepted(buf, rest.row, rest.col)
     report.accepted(suggestion, rest, piece)
   end)
   return true
@@ -135,6 +139,12 @@ function M.dismiss()
   end
   surface.dismiss(vim.api.nvim_get_current_buf())
   return true
+end
+
+--- Add the imports that the text accepted last lacks; false if there is none in this buffer.
+---@return boolean
+function M.add_imports()
+  return imports.add()
 end
 
 --- Whether a suggestion is shown at the cursor.

@@ -1,0 +1,110 @@
+"""Staged changes in a commit message: real repositories, exclusion rules, and what git must not run."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from urllib.parse import quote
+
+import pytest
+
+from lsp_server.documents.documents import Document, Position
+from lsp_server.suggesting.open_documents import EditorWorkspace
+from protocol.messages import Snippet
+from protocol.settings import Settings
+from tests.lsp_server.exclusion.test_git_index import ENVIRONMENT
+
+pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
+
+
+def git(folder: Path, *arguments: str) -> None:
+    who = ("-c", "user.name=A", "-c", "user.email=a@example.org")
+    subprocess.run(["git", *who, *arguments], cwd=folder, check=True, env=ENVIRONMENT)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    folder = tmp_path / "work"
+    folder.mkdir()
+    git(folder, "init", "--quiet")
+    (folder / "a.py").write_text("one = 1\ntwo = 2\nthree = 3\n")
+    git(folder, "add", ".")
+    git(folder, "commit", "--quiet", "--message=first")
+    return folder
+
+
+def stage(folder: Path, files: dict[str, str]) -> None:
+    for name, text in files.items():
+        (folder / name).write_text(text)
+    git(folder, "add", "--force", *files)
+
+
+def message(uri: str, language_id: str = "git-commit") -> Document:
+    return Document.from_text(uri, language_id, 1, "\n# Please enter the commit message\n")
+
+
+async def shown(workspace: EditorWorkspace, document: Document) -> Sequence[Snippet]:
+    """The snippets of the first prompt of this document, opened anew."""
+    start = Position(0, 0)
+    await workspace.gather(document, start, Settings())
+    return workspace.planner(document, Settings()).plan(start).prompt.context
+
+
+async def test_the_message_sees_what_is_staged_and_nothing_else(folder: Path) -> None:
+    workspace = EditorWorkspace.of_folders([folder.as_uri()])
+    document = message((folder / ".git/COMMIT_EDITMSG").as_uri())
+    stage(folder, {"a.py": "one = 1\ntwo = 22\nthree = 3\n", "new file.py": "x = 1\r\n"})
+    (folder / "a.py").write_text("not staged\n")
+    staged = Snippet("a.py", " one = 1\n-two = 2\n+two = 22\n three = 3\n")
+    assert set(await shown(workspace, document)) == {staged, Snippet("new file.py", "+x = 1\n")}
+    stage(folder, {"a.py": "one = 11\ntwo = 2\nthree = 3\n"})
+    workspace.ring.closed(document.uri)
+    assert staged not in workspace.planner(document, Settings()).plan(Position(0, 0)).prompt.context
+    assert Snippet("a.py", "-one = 1\n+one = 11\n two = 2\n") in await shown(workspace, document)
+    assert await shown(workspace, message((folder / "other.md").as_uri(), "markdown")) == ()
+
+
+async def test_excluded_files_stay_out(folder: Path) -> None:
+    files = {"a.py": "", "b.py": "hidden\n", ".env": "KEY=hidden\n", ".midfillignore": "b.py\n"}
+    stage(folder, files)
+    workspace = EditorWorkspace.of_folders([folder.as_uri()])
+    snippets = await shown(workspace, message((folder / ".git/COMMIT_EDITMSG").as_uri()))
+    assert {each.path for each in snippets} == {"a.py", ".midfillignore"}
+
+
+async def test_linked_work_trees_and_the_input_of_vs_code(folder: Path, tmp_path: Path) -> None:
+    tree = tmp_path / "tree"
+    git(folder, "worktree", "add", "--quiet", str(tree))
+    stage(tree, {"tree.py": "x = 1\n"})
+    workspace = EditorWorkspace.of_folders([tree.as_uri()])
+    in_tree = message((folder / ".git/worktrees/tree/COMMIT_EDITMSG").as_uri())
+    box = message(f"vscode-scm:git/scm0/input?rootUri={quote(tree.as_uri(), safe='')}", "scminput")
+    for document in (in_tree, box):
+        assert await shown(workspace, document) == (Snippet("tree.py", "+x = 1\n"),)
+    await workspace.verdicts.look([box.uri])
+    assert workspace.verdicts.own(box.uri) is None
+
+
+async def test_git_runs_no_program_of_the_repository(folder: Path) -> None:
+    trap = folder / "ran"
+    for key in ("diff.external", "diff.trap.textconv", "diff.trap.command", "core.fsmonitor"):
+        git(folder, "config", key, f"touch '{trap}'; true")
+    git(folder, "config", "diff.noprefix", "true")
+    (folder / ".git/info/attributes").write_text("*.py diff=trap\n")
+    stage(folder, {"a.py": "x\n"})
+    trap.unlink(missing_ok=True)
+    workspace = EditorWorkspace.of_folders([folder.as_uri()])
+    snippets = await shown(workspace, message((folder / ".git/COMMIT_EDITMSG").as_uri()))
+    assert [each.path for each in snippets] == ["a.py"]
+    assert not trap.exists()
+
+
+async def test_a_large_commit_shows_a_part_of_many_files(folder: Path) -> None:
+    stage(folder, {f"f{number}.py": f"line of {number}\n" * 3000 for number in range(30)})
+    workspace = EditorWorkspace.of_folders([folder.as_uri()])
+    snippets = await shown(workspace, message((folder / ".git/COMMIT_EDITMSG").as_uri()))
+    assert len(snippets) >= 5
+    assert all(len(each.path) + len(each.text) <= 250 and each.text.endswith("\n") for each in snippets)
+    assert await shown(workspace, message((folder / "gone/.git/COMMIT_EDITMSG").as_uri())) == ()
