@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from functools import partial
+from typing import Any
 
 from lsp_server.core_client.link import LinkStatus
 from lsp_server.documents.documents import Position
@@ -148,7 +149,12 @@ class EditingSession:
         opened.outcome, opened.unanswered, opened.invoked = None, None, query.invoked
         insertions: tuple[Insertion, ...] = ()
         try:
-            insertions = await self._suggest(opened, query, now, waits_for_core=waits_for_core) or ()
+            if await self._may_suggest(opened, query, now):
+                insertions = self._rest_of_last(opened, query)
+                if not insertions and (self._core.ready or waits_for_core):
+                    insertions = await self._newest(opened, query) or ()
+                elif not insertions:
+                    opened.latest.start(partial(self._ahead, opened, query.cursor, typing=True))
         finally:
             still_here = (opened.edits, opened.requests, opened.cursor) == now
             if not insertions and still_here and (opened.lacks_prompt or self.explainer.is_in_the_way(opened)):
@@ -160,26 +166,23 @@ class EditingSession:
         is_here = opened in self.documents and opened.edits == now[0]
         return insertions if is_here and opened.excluded is None else ()  # the rules may have changed meanwhile
 
-    async def _suggest(
-        self, opened: OpenDocument, query: Query, now: tuple[int, int, Position], *, waits_for_core: bool
-    ) -> tuple[Insertion, ...] | None:
+    async def _may_suggest(self, opened: OpenDocument, query: Query, now: tuple[int, int, Position]) -> bool:
+        """Whether the request may be answered, and is still the newest of its document once the rules are checked."""
         if not self._answers(opened, query):
-            return None
+            return False
         if not query.on_one_line:
             opened.outcome = reasons.POPUP_ENTRY
-            return None
+            return False
         if not await self._is_allowed(opened) or (opened.edits, opened.requests, opened.cursor) != now:
-            return None
-        if opened not in self.documents:  # closed meanwhile
-            return None
-        if rest := self._rest_of_last(opened, query):
-            return rest
-        if not self._core.ready and not waits_for_core:
-            opened.latest.start(partial(self._ahead, opened, query.cursor, typing=True))
-            return None
+            return False
+        return opened in self.documents  # else closed meanwhile
+
+    def _newest(self, opened: OpenDocument, query: Query) -> Coroutine[Any, Any, tuple[Insertion, ...] | None]:
+        """Ask the core, or join the same request that is under way; None if something newer supersedes it."""
         if opened.latest.is_for(query):
-            return await opened.latest.join()
-        return await opened.latest.run(partial(self._ask_in_time, opened, query), query)
+            return opened.latest.join()
+        pause_s = self._pace.pause_s(self.settings.debounce_ms) if self._core.ready else 0.0
+        return opened.latest.run(partial(self._ask, opened, query, pause_s), query)
 
     def prefetch(self, opened: OpenDocument, cursor: Position | None = None) -> None:
         """Make the prompt at the cursor, or at the last one, resident in the background, if the user may type there.
@@ -280,36 +283,34 @@ class EditingSession:
             self._sender.typed(opened, query.cursor)
         return insertions
 
-    async def _ask_in_time(self, opened: OpenDocument, query: Query) -> tuple[Insertion, ...]:
-        """As `_ask`, after the debounce, or after the core has started and loaded."""
-        if self._core.ready:
-            return await self._ask(opened, query, self._pace.pause_s(self.settings.debounce_ms))
-        self.explainer.report(opened)
+    async def _ask(self, opened: OpenDocument, query: Query, pause_s: float = 0.0) -> tuple[Insertion, ...]:
+        """The core's suggestions, after the debounce, or after the core has started and loaded its model."""
+        was_ready = self._core.ready
         try:
-            async with asyncio.timeout(_LOADING_SECONDS):
-                while not self._core.ready and self.explainer.status.state in ("starting", "stopped"):
-                    await self._core_moved.wait()
-                return await self._ask(opened, query)
+            async with asyncio.timeout(None if was_ready else _LOADING_SECONDS):
+                if not was_ready:
+                    self.explainer.report(opened)
+                    while not self._core.ready and self.explainer.status.state in ("starting", "stopped"):
+                        await self._core_moved.wait()
+                elif pause_s:
+                    await asyncio.sleep(pause_s)
+                if not await self._is_allowed(opened):
+                    return ()
+                since, is_ready = time.perf_counter(), self._core.ready
+                plan = opened.plan(query.cursor)
+                place = query.place(opened.document, plan.gap, multi_line=self.settings.multi_line)
+                request = self._sender.request(opened, query, plan, self.settings, stop_rule(place))
+                meanwhile = asyncio.get_running_loop().call_later(_MEANWHILE_SECONDS, self._sender.renew_rules, opened)
+                try:
+                    completion = await self._sender.complete(opened, query.cursor, plan, request)
+                finally:
+                    meanwhile.cancel()
         except TimeoutError:
             opened.outcome = reasons.too_late(_LOADING_SECONDS)
             return ()
-
-    async def _ask(self, opened: OpenDocument, query: Query, pause_s: float = 0.0) -> tuple[Insertion, ...]:
-        if pause_s:
-            await asyncio.sleep(pause_s)
-        if not await self._is_allowed(opened):
-            return ()
-        since, was_ready = time.perf_counter(), self._core.ready
-        plan = opened.plan(query.cursor)
-        place = query.place(opened.document, plan.gap, multi_line=self.settings.multi_line)
-        meanwhile = asyncio.get_running_loop().call_later(_MEANWHILE_SECONDS, self._sender.renew_rules, opened)
-        try:
-            completion = await self._sender.suggest(opened, query, plan, self.settings, stop_rule(place))
-        finally:
-            meanwhile.cancel()
         if completion is None:
             return ()
-        if was_ready:
+        if is_ready:
             self._pace.answered((time.perf_counter() - since) * 1000)
         return self._remember(opened, query, place, completion)
 
