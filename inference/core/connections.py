@@ -7,11 +7,15 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+import sys
 from typing import Any
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
+MOST_FILES = 65_536
+FILES_FOR_OTHERS = 128
+"""Descriptors that connections leave to the model, the store and the log."""
 MAX_STRANGERS = 128
 """Most connections without the token; one more ends the oldest."""
 TOKEN_WITHIN_S = 10.0
@@ -33,6 +37,25 @@ Address = tuple[object, object]
 """The client's host and port, and the core's: one client port may reach two ports of a core."""
 
 log = logging.getLogger(__name__)
+
+
+def raise_file_limit() -> int:
+    """Raise the limit of open files as far as the system allows, and return the most connections it permits."""
+    if sys.platform == "win32":  # no such limit
+        return MOST_FILES
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = MOST_FILES if hard == resource.RLIM_INFINITY else min(hard, MOST_FILES)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+        except (OSError, ValueError) as error:
+            log.warning("cannot raise the limit of %d open files to %d: %s", soft, wanted, error)
+        else:
+            soft = wanted
+    limit = MOST_FILES if soft == resource.RLIM_INFINITY else soft
+    return max(limit // 2, limit - FILES_FOR_OTHERS)
 
 
 class Connections:

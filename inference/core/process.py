@@ -8,18 +8,15 @@ import asyncio
 import ipaddress
 import logging
 import os
-import secrets
 import signal
 import socket
 import ssl
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
-from hashlib import blake2s
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from typing import Any, cast
@@ -30,12 +27,19 @@ from starlette.applications import Starlette
 
 from inference.core.admission import Access, HostNames
 from inference.core.app import HttpApi, make_app
-from inference.core.connections import AcceptErrors, BoundedHttp, BoundedWebSocket, Connections, LoopShares
+from inference.core.connections import (
+    AcceptErrors,
+    BoundedHttp,
+    BoundedWebSocket,
+    Connections,
+    LoopShares,
+    raise_file_limit,
+)
 from inference.core.engine_holder import EngineHolder
 from inference.core.http.bodies import MAX_BODY_BYTES
 from inference.core.http.text_anchors import TextAnchors
 from inference.core.lifecycle import ConnectedClients, Draining, Shutdown
-from inference.core.metrics import Metrics
+from inference.core.metrics import Metrics, RequestLog
 from inference.core.pages import Dashboard, Feed
 from inference.core.queue import UserLimits
 from inference.core.scheduler import Scheduler
@@ -50,7 +54,7 @@ from kv_store.disk_folders import remove_other_models
 from kv_store.interface import document_of
 from kv_store.persistence import purge_saved
 from kv_store.purges import PurgeJournal
-from protocol.errors import AlreadyServed, BadInput, MidfillError, PortInUse
+from protocol.errors import AlreadyServed, BadInput, PortInUse
 from protocol.messages import PROTOCOL_VERSION, Completion, CoreStatus
 from protocol.rendezvous import (
     CoreAddress,
@@ -69,33 +73,11 @@ from protocol.rendezvous import (
 )
 from protocol.settings import LOCAL_ENGINE, Settings
 
-MOST_FILES = 65_536
-FILES_FOR_OTHERS = 128
-"""Descriptors that connections leave to the model, the store and the log."""
 MAX_LOG_BYTES = 2 * 2**20
 """A log file of this size is renamed to FILE.1, and a new one begins."""
 _FIELDS = "levelname,name,message"  # of a JSON line, besides its time
 
 log = logging.getLogger(__name__)
-
-
-def raise_file_limit() -> int:
-    """Raise the limit of open files as far as the system allows, and return the most connections it permits."""
-    if sys.platform == "win32":  # no such limit
-        return MOST_FILES
-    import resource
-
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = MOST_FILES if hard == resource.RLIM_INFINITY else min(hard, MOST_FILES)
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        try:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-        except (OSError, ValueError) as error:
-            log.warning("cannot raise the limit of %d open files to %d: %s", soft, wanted, error)
-        else:
-            soft = wanted
-    limit = MOST_FILES if soft == resource.RLIM_INFINITY else soft
-    return max(limit // 2, limit - FILES_FOR_OTHERS)
 
 
 def configure_log(file: Path | None, *, as_json: bool = False) -> None:
@@ -115,31 +97,6 @@ def configure_log(file: Path | None, *, as_json: bool = False) -> None:
 def _is_not_a_refusal(record: logging.LogRecord) -> bool:
     """False for the error that uvicorn logs after a refused WebSocket, although it has sent the refusal."""
     return record.msg != "ASGI callable returned without completing handshake."
-
-
-_USAGE = ("prompt_tokens", "recomputed_tokens", "generated_tokens", "queue_ms", "prefill_ms", "decode_ms")
-
-
-class RequestLog:
-    """For `--log-format json`, whose lines have these fields. Thread-safe."""
-
-    def __init__(self) -> None:
-        self._key = secrets.token_bytes(16)  # sessions are named after files: lines can be compared within a run only
-
-    def observe(self, request: Request) -> None:
-        outcome = request.outcome
-        fields: dict[str, object] = {
-            "user": request.user,
-            "session": blake2s(request.spec.session.encode(), digest_size=8, key=self._key).hexdigest(),
-            "kind": request.kind,
-            "outcome": request.result,
-            "ms": round((time.perf_counter() - request.submitted) * 1e3, 1),
-        }
-        if isinstance(outcome, Completion):
-            fields |= {name: round(getattr(outcome.usage, name), 1) for name in _USAGE}
-        elif isinstance(outcome, MidfillError):
-            fields["error"] = outcome.code
-        log.info("request", extra=fields)
 
 
 SHUTDOWN_GRACE_S = 3
@@ -254,6 +211,9 @@ def _run(
 ) -> bool:
     clients, metrics, anchors, feed = ConnectedClients(), Metrics(), TextAnchors(), Feed()
     request_log = RequestLog() if options.log_json else None
+    is_local, cache = options.engine.engine == LOCAL_ENGINE, options.engine.cache_folder
+    speeds = SpeedRecord(options.speed_folder, options.engine) if options.speed_folder and is_local else None
+    journal = None if cache is None else PurgeJournal(cache)
 
     def observe(request: Request) -> None:
         metrics.observe(request)
@@ -262,21 +222,11 @@ def _run(
         if request_log is not None:
             request_log.observe(request)
 
-    name, cache = core_name(options.engine.model, options.engine.engine), options.engine.cache_folder
-    journal = None if cache is None else PurgeJournal(cache)
-
-    forget_saved = None if cache is None or journal is None else partial(_forget_saved, journal, cache)
-    clear_saved = None if cache is None else partial(remove_other_models, cache)
-    is_local = options.engine.engine == LOCAL_ENGINE
-    speeds = SpeedRecord(options.speed_folder, options.engine) if options.speed_folder and is_local else None
-    load = partial(open_engine, options.engine)
-
     def announce(status: CoreStatus) -> None:
         clients.announce(status)
         feed.report(status)
 
-    import_early = import_what_loading_needs if is_local else lambda: None
-    holder = EngineHolder(name, load, announce, forget_saved, speeds, clear_saved, import_early)
+    holder = _engine_holder(options.engine, announce, journal, speeds)
     scheduler = Scheduler(holder, options.unload_after_s, observe, options.limits, feed)
     connections, shares = Connections(raise_file_limit()), LoopShares()
     draining = Draining(lambda: scheduler.is_idle, options.drain_s)
@@ -308,6 +258,24 @@ def _run(
     if scheduler.lost is not None:
         raise scheduler.lost
     return has_ended
+
+
+def _engine_holder(
+    options: EngineOptions,
+    announce: Callable[[CoreStatus], None],
+    journal: PurgeJournal | None,
+    speeds: SpeedRecord | None,
+) -> EngineHolder:
+    name, cache = core_name(options.model, options.engine), options.cache_folder
+    return EngineHolder(
+        name,
+        partial(open_engine, options),
+        announce,
+        None if cache is None or journal is None else partial(_forget_saved, journal, cache),
+        speeds,
+        None if cache is None else partial(remove_other_models, cache),
+        import_what_loading_needs if options.engine == LOCAL_ENGINE else lambda: None,
+    )
 
 
 def _forget_saved(journal: PurgeJournal, cache: Path, session: str) -> None:

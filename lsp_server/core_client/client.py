@@ -206,7 +206,7 @@ class CoreClient:
         message = Complete(next(self._ids), request)
         self._sessions[message.id] = request.session
         try:
-            completion: Completion = await self._ask(message)
+            completion: Completion = await self._sent(message)
         except asyncio.CancelledError:
             self._send(Cancel(message.id))
             raise
@@ -214,6 +214,7 @@ class CoreClient:
             self._end_prefill(request.session)
             raise
         finally:
+            self._pending.pop(message.id, None)
             del self._sessions[message.id]
         self._end_prefill(request.session)
         return completion
@@ -228,17 +229,21 @@ class CoreClient:
         memory: CoreMemory = await self._ask(Free(next(self._ids), disk))
         return memory
 
-    async def _ask(self, message: Complete | Describe | Free) -> Any:
+    async def _ask(self, message: Describe | Free) -> Any:
+        try:
+            return await self._sent(message)
+        finally:
+            self._pending.pop(message.id, None)
+
+    def _sent(self, message: Complete | Describe | Free) -> asyncio.Future[Any]:
+        """Send a message; its answer, pending until the caller has it. CoreUnavailable if the connection is closed."""
         if self._socket.state is not State.OPEN:
             raise CoreUnavailable(f"the connection to {self._url} is closed")
         answer = self._pending[message.id] = asyncio.get_running_loop().create_future()
-        try:
-            self._send(message)
-            if self._watching is None:
-                self._watching = asyncio.create_task(self._watch())
-            return await answer
-        finally:
-            del self._pending[message.id]
+        self._send(message)
+        if self._watching is None:
+            self._watching = asyncio.create_task(self._watch())
+        return answer
 
     def forget(self, session: str) -> None:
         self._send(Forget(session))

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Any, Literal
 from urllib.parse import urlsplit
 
 from lsp_server.core_client.client import CoreClient, Endpoint, OnPrefill
@@ -132,11 +132,11 @@ class CoreLink:
             self._keeper = None
         self._set(LinkStatus("stopped"))
 
-    async def complete(self, request: CompletionRequest) -> Completion:
+    def complete(self, request: CompletionRequest) -> Coroutine[Any, Any, Completion]:
         """The core's completion; CoreUnavailable at once if there is no connection."""
         client = self.client
         self._forgotten.discard(request.session)
-        return await client.complete(request)
+        return client.complete(request)
 
     def forget(self, session: str) -> None:
         """Tell the core to drop the session's document, now and at every later connection: it may be on disk."""

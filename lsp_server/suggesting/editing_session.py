@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from functools import partial
-from pathlib import Path
+from typing import Any
 
 from lsp_server.core_client.link import LinkStatus
 from lsp_server.documents.documents import Position
-from lsp_server.documents.positions import split_uri
-from lsp_server.filters.cursor_context import LONGEST_LINE, CursorContext, Insertion
+from lsp_server.filters.cursor_context import CursorContext, Insertion
 from lsp_server.filters.ends import stop_rule
 from lsp_server.filters.likely import likely_part, whole, without_cut_end
 from lsp_server.filters.order import fitted, worth_showing
 from lsp_server.suggesting import reasons
+from lsp_server.suggesting.explainer import Explainer
 from lsp_server.suggesting.open_documents import OpenDocument, OpenDocuments
 from lsp_server.suggesting.queries import Query, Suggestion
 from lsp_server.suggesting.reasons import Reason
@@ -59,134 +58,6 @@ class Pace:
 
 def _average(before: float | None, value: float) -> float:
     return value if before is None else before + _WEIGHT * (value - before)
-
-
-# A prefill that the core has not mentioned for so long was cancelled, and no newer request continues it.
-_SILENCE_S = 3.0
-
-
-class Explainer:
-    """The reasons of one client's documents.
-
-    `on_reason` gets a document's URI and its new reason, or None. `on_refresh` gets the URI of one whose last request
-    went unanswered, once nothing is in its way: the client should request again.
-    """
-
-    def __init__(
-        self,
-        documents: OpenDocuments,
-        core: Core,
-        on_reason: Callable[[str, Reason | None], None],
-        on_refresh: Callable[[str], None],
-    ) -> None:
-        self._documents, self._core = documents, core
-        self._on_reason, self._on_refresh = on_reason, on_refresh
-        self.status = LinkStatus("stopped")  # of the core
-        self.rivals: tuple[str, ...] = ()  # other extensions of the editor that suggest
-        self._snoozed_until = 0.0  # by the clock on the wall; infinite for the rest of the session
-        self._alarm: asyncio.TimerHandle | None = None
-        self._reading: tuple[OpenDocument, int, int] | None = None  # whose prompt is computed: tokens, and of how many
-        self._silence: asyncio.TimerHandle | None = None
-
-    def waits_for_user(self, opened: OpenDocument) -> Reason | None:
-        """Why the server answers no automatic request for the document; one that the user invokes passes."""
-        if (switched := reasons.switched_off(opened.switch)) is not None:
-            return switched
-        if (left := self._snoozed_until - time.time()) > 0:
-            until = time.strftime("%H:%M", time.localtime(self._snoozed_until)) if math.isfinite(left) else ""
-            return reasons.snoozed(until)
-        return None if self._documents.settings.automatic else reasons.ON_REQUEST
-
-    def switched_off(self, opened: OpenDocument) -> Reason | None:
-        """Why the server answers no request at the document's cursor, apart from the exclusion rules and the core."""
-        settings, language_id = self._documents.settings, opened.document.language_id
-        if language_id in settings.disabled_languages:
-            return reasons.language_off(language_id)
-        if settings.disabled_folders and (folder := _folder_around(opened.document.uri, settings.disabled_folders)):
-            return reasons.folder_off(folder)
-        if opened.out_of_step:
-            return reasons.OUT_OF_STEP
-        if len(opened.document.lines[opened.cursor.line]) > LONGEST_LINE:
-            return reasons.long_line(LONGEST_LINE)
-        found = opened.literals.at(opened.cursor) if len(settings.suggest_in) < 2 else None
-        return None if found is None or found in settings.suggest_in else reasons.literal_off(found)
-
-    def reason(self, opened: OpenDocument) -> Reason | None:
-        """Why the document gets no suggestion now, or why its last request got none."""
-        if (switched := self.switched_off(opened)) is not None:
-            return switched
-        if (verdict := opened.excluded) is not None and verdict.cause != "unchecked":
-            return reasons.excluded(verdict, opened.document.uri)
-        waiting = self.waits_for_user(opened)
-        if waiting is not None and not opened.invoked and opened.outcome is None:
-            return waiting
-        if not self._core.ready and (core := reasons.of_core(self.status)) is not None:
-            return core
-        if self._reading is not None and self._reading[0] is opened:
-            return reasons.reading(*self._reading[1:])
-        return opened.outcome or reasons.rivals(self.rivals)
-
-    def is_in_the_way(self, opened: OpenDocument) -> bool:
-        """Whether something that will end keeps the document's requests from an answer."""
-        reason = self.reason(opened)
-        return reason is not None and reason.lasts
-
-    def report(self, opened: OpenDocument) -> None:
-        """Tell the document's reason if it has changed, and have the client request again once it gets suggestions."""
-        if opened not in self._documents or (before := opened.reported) == (reason := self.reason(opened)):
-            return
-        opened.reported = reason
-        self._on_reason(opened.document.uri, reason)
-        if before is not None and before.lasts and (reason is None or not reason.lasts):
-            if self.waits_for_user(opened) is None:  # otherwise it is the outcome of a request that the user invoked
-                opened.outcome = None
-            if opened.unanswered == (opened.edits, opened.cursor):
-                opened.unanswered = None
-                self._on_refresh(opened.document.uri)
-
-    def closed(self, opened: OpenDocument) -> None:
-        """Withdraw the reason of a document that was closed: it may be opened again."""
-        if opened.reported is not None:
-            opened.reported = None
-            self._on_reason(opened.document.uri, None)
-
-    def report_all(self, viewed: OpenDocument | None) -> None:
-        """As `report`, for the viewed document and all that had a reason."""
-        for uri in self._documents.uris:
-            opened = self._documents[uri]
-            if opened is viewed or opened.reported is not None:
-                self.report(opened)
-
-    def snooze(self, seconds: float, then: Callable[[], None]) -> None:
-        """Suggest only on request for so long; infinite for the session, 0 ends it. `then` is called at the end."""
-        self._snoozed_until = time.time() + seconds
-        if self._alarm is not None:
-            self._alarm.cancel()
-        if 0 < seconds < math.inf:
-            self._alarm = asyncio.get_running_loop().call_later(seconds, then)
-
-    def reading(self, opened: OpenDocument, tokens: tuple[int, int] | None) -> None:
-        """The core computes the document's prompt: so many tokens of so many; None when that has ended."""
-        if self._silence is not None:
-            self._silence.cancel()
-        self._reading = None if tokens is None else (opened, *tokens)
-        if tokens is not None:
-            self._silence = asyncio.get_running_loop().call_later(_SILENCE_S, self.reading, opened, None)
-        self.report(opened)
-
-
-def _folder_around(uri: str, folders: tuple[str, ...]) -> str | None:
-    """The one of the folders that the document is in; None if it is in none, or not on this machine's disks."""
-    path = Path(split_uri(uri).path)
-    return next((folder for folder in folders if path.is_relative_to(_expanded(folder))), None)
-
-
-def _expanded(folder: str) -> Path:
-    """The folder with the user's home for `~`; as it is, if it names a user who does not exist."""
-    try:
-        return Path(folder).expanduser()
-    except RuntimeError:
-        return Path(folder)
 
 
 # After so many seconds without an edit, prefetching for the next keystrokes starts.
@@ -278,7 +149,12 @@ class EditingSession:
         opened.outcome, opened.unanswered, opened.invoked = None, None, query.invoked
         insertions: tuple[Insertion, ...] = ()
         try:
-            insertions = await self._suggest(opened, query, now, waits_for_core=waits_for_core) or ()
+            if await self._may_suggest(opened, query, now):
+                insertions = self._rest_of_last(opened, query)
+                if not insertions and (self._core.ready or waits_for_core):
+                    insertions = await self._newest(opened, query) or ()
+                elif not insertions:
+                    opened.latest.start(partial(self._ahead, opened, query.cursor, typing=True))
         finally:
             still_here = (opened.edits, opened.requests, opened.cursor) == now
             if not insertions and still_here and (opened.lacks_prompt or self.explainer.is_in_the_way(opened)):
@@ -290,26 +166,23 @@ class EditingSession:
         is_here = opened in self.documents and opened.edits == now[0]
         return insertions if is_here and opened.excluded is None else ()  # the rules may have changed meanwhile
 
-    async def _suggest(
-        self, opened: OpenDocument, query: Query, now: tuple[int, int, Position], *, waits_for_core: bool
-    ) -> tuple[Insertion, ...] | None:
+    async def _may_suggest(self, opened: OpenDocument, query: Query, now: tuple[int, int, Position]) -> bool:
+        """Whether the request may be answered, and is still the newest of its document once the rules are checked."""
         if not self._answers(opened, query):
-            return None
+            return False
         if not query.on_one_line:
             opened.outcome = reasons.POPUP_ENTRY
-            return None
+            return False
         if not await self._is_allowed(opened) or (opened.edits, opened.requests, opened.cursor) != now:
-            return None
-        if opened not in self.documents:  # closed meanwhile
-            return None
-        if rest := self._rest_of_last(opened, query):
-            return rest
-        if not self._core.ready and not waits_for_core:
-            opened.latest.start(partial(self._ahead, opened, query.cursor, typing=True))
-            return None
+            return False
+        return opened in self.documents  # else closed meanwhile
+
+    def _newest(self, opened: OpenDocument, query: Query) -> Coroutine[Any, Any, tuple[Insertion, ...] | None]:
+        """Ask the core, or join the same request that is under way; None if something newer supersedes it."""
         if opened.latest.is_for(query):
-            return await opened.latest.join()
-        return await opened.latest.run(partial(self._ask_in_time, opened, query), query)
+            return opened.latest.join()
+        pause_s = self._pace.pause_s(self.settings.debounce_ms) if self._core.ready else 0.0
+        return opened.latest.run(partial(self._ask, opened, query, pause_s), query)
 
     def prefetch(self, opened: OpenDocument, cursor: Position | None = None) -> None:
         """Make the prompt at the cursor, or at the last one, resident in the background, if the user may type there.
@@ -410,36 +283,34 @@ class EditingSession:
             self._sender.typed(opened, query.cursor)
         return insertions
 
-    async def _ask_in_time(self, opened: OpenDocument, query: Query) -> tuple[Insertion, ...]:
-        """As `_ask`, after the debounce, or after the core has started and loaded."""
-        if self._core.ready:
-            return await self._ask(opened, query, self._pace.pause_s(self.settings.debounce_ms))
-        self.explainer.report(opened)
+    async def _ask(self, opened: OpenDocument, query: Query, pause_s: float = 0.0) -> tuple[Insertion, ...]:
+        """The core's suggestions, after the debounce, or after the core has started and loaded its model."""
+        was_ready = self._core.ready
         try:
-            async with asyncio.timeout(_LOADING_SECONDS):
-                while not self._core.ready and self.explainer.status.state in ("starting", "stopped"):
-                    await self._core_moved.wait()
-                return await self._ask(opened, query)
+            async with asyncio.timeout(None if was_ready else _LOADING_SECONDS):
+                if not was_ready:
+                    self.explainer.report(opened)
+                    while not self._core.ready and self.explainer.status.state in ("starting", "stopped"):
+                        await self._core_moved.wait()
+                elif pause_s:
+                    await asyncio.sleep(pause_s)
+                if not await self._is_allowed(opened):
+                    return ()
+                since, is_ready = time.perf_counter(), self._core.ready
+                plan = opened.plan(query.cursor)
+                place = query.place(opened.document, plan.gap, multi_line=self.settings.multi_line)
+                request = self._sender.request(opened, query, plan, self.settings, stop_rule(place))
+                meanwhile = asyncio.get_running_loop().call_later(_MEANWHILE_SECONDS, self._sender.renew_rules, opened)
+                try:
+                    completion = await self._sender.complete(opened, query.cursor, plan, request)
+                finally:
+                    meanwhile.cancel()
         except TimeoutError:
             opened.outcome = reasons.too_late(_LOADING_SECONDS)
             return ()
-
-    async def _ask(self, opened: OpenDocument, query: Query, pause_s: float = 0.0) -> tuple[Insertion, ...]:
-        if pause_s:
-            await asyncio.sleep(pause_s)
-        if not await self._is_allowed(opened):
-            return ()
-        since, was_ready = time.perf_counter(), self._core.ready
-        plan = opened.plan(query.cursor)
-        place = query.place(opened.document, plan.gap, multi_line=self.settings.multi_line)
-        meanwhile = asyncio.get_running_loop().call_later(_MEANWHILE_SECONDS, self._sender.renew_rules, opened)
-        try:
-            completion = await self._sender.suggest(opened, query, plan, self.settings, stop_rule(place))
-        finally:
-            meanwhile.cancel()
         if completion is None:
             return ()
-        if was_ready:
+        if is_ready:
             self._pace.answered((time.perf_counter() - since) * 1000)
         return self._remember(opened, query, place, completion)
 

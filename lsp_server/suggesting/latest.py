@@ -24,10 +24,10 @@ class Latest(Generic[T]):
         self._current = asyncio.create_task(self._finish(work))
         self._purpose = purpose
 
-    async def run(self, work: Work[T], purpose: object = None) -> T | None:
-        """The result of `work`, or None as soon as something newer supersedes it; cancellable as usual."""
+    def run(self, work: Work[T], purpose: object = None) -> Coroutine[Any, Any, T | None]:
+        """Start `work`; its result, or None as soon as something newer supersedes it; cancellable as usual."""
         self.start(work, purpose)
-        return await self.join()
+        return self.join()
 
     async def join(self) -> T | None:
         """The result of the running work, as from `run`; an earlier waiter gets None."""

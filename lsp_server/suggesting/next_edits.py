@@ -31,7 +31,7 @@ from lsp_server.next_edit.history import PAUSE_S, History
 from lsp_server.next_edit.layout import next_anchor
 from lsp_server.next_edit.offers import rebased
 from lsp_server.next_edit.regions import RegionAnchor
-from lsp_server.suggesting.editing_session import Explainer
+from lsp_server.suggesting.explainer import Explainer
 from lsp_server.suggesting.latest import Latest
 from lsp_server.suggesting.open_documents import OpenDocument, OpenDocuments, enabled_sources
 from lsp_server.suggesting.requests import Core

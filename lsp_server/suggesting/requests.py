@@ -161,14 +161,13 @@ class RequestSender:
         self._prompt_sources: dict[str, _PromptSources] = {}
         self._resident: dict[str, None] = {}  # URIs of documents whose text entered prompts; next in turn first
 
-    async def suggest(
+    def request(
         self, opened: OpenDocument, query: Query, plan: Plan, settings: Settings, stop: StopRule
-    ) -> Completion | None:
-        """The core's completion for a plan; None if it has none, or if the document has changed meanwhile."""
-        prompt = query.prompt(plan.prompt, opened.document)
-        request = CompletionRequest(
+    ) -> CompletionRequest:
+        """The request for a suggestion by this plan."""
+        return CompletionRequest(
             session=self._session(opened.session),
-            prompt=prompt,
+            prompt=query.prompt(plan.prompt, opened.document),
             max_tokens=settings.max_tokens,
             stop=stop,
             reuse=settings.strategy != "none",
@@ -178,10 +177,37 @@ class RequestSender:
             min_probability=LEAST_PROBABILITY if settings.shorten_unlikely and not query.invoked else 0.0,
             max_prefill_ms=self._max_prefill_ms,
         )
-        completion = await self._complete(opened, query.cursor, plan, request)
-        if completion is not None:
+
+    async def complete(
+        self, opened: OpenDocument, cursor: Position, plan: Plan, request: CompletionRequest
+    ) -> Completion | None:
+        """The core's completion, its cost reported; None if it has none, or if the document has changed meanwhile."""
+        since, edits = time.perf_counter(), opened.edits
+        prompted = self._prompt_sources.setdefault(opened.session, _PromptSources(opened))
+        prompted.opened = opened
+        prompted.sources |= plan.sources
+        for uri in (opened.session, *plan.sources):
+            self._resident.setdefault(uri)
+        try:
+            completion = await self._core.complete(request)
+        except Cancelled as error:
+            logger.debug("no suggestion in %s: %s", opened.document.uri, error)
+            return None
+        except MidfillError as error:
+            level = logging.DEBUG if isinstance(error, CoreUnavailable) else logging.WARNING
+            logger.log(level, "no suggestion in %s: %s", opened.document.uri, error)
+            opened.outcome = request_failed(error)
+            if isinstance(error, CoreUnavailable) and request.max_tokens:
+                opened.unanswered = edits, cursor  # until there is a core again
+            return None
+        if completion.finish_reason == "cancelled" or opened.edits != edits:
+            return None
+        if not completion.is_short:
+            opened.planner.observe(request.prompt, completion.usage.prompt_tokens)
+        self._report_cost(opened, cursor, completion.usage, (time.perf_counter() - since) * 1000)
+        opened.lacks_prompt = completion.is_short
+        if request.max_tokens:
             opened.last_exchange = request, completion
-            opened.lacks_prompt = completion.is_short
         return completion
 
     async def prefetch(self, opened: OpenDocument, cursor: Position, settings: Settings) -> None:
@@ -189,8 +215,7 @@ class RequestSender:
         plan = opened.plan(cursor, prefetch=not opened.lacks_prompt)
         reuse = settings.strategy != "none"
         request = CompletionRequest(self._session(opened.session), plan.prompt, max_tokens=0, reuse=reuse)
-        if await self._complete(opened, cursor, plan, request) is not None:
-            opened.lacks_prompt = False
+        await self.complete(opened, cursor, plan, request)
 
     def typed(self, opened: OpenDocument, cursor: Position) -> None:
         """Report the cost of an answer from the last suggestion: zero, since the core computed nothing."""
@@ -272,35 +297,6 @@ class RequestSender:
 
     def _session(self, uri: str) -> str:
         return f"{self._session_prefix}/{uri}"
-
-    async def _complete(
-        self, opened: OpenDocument, cursor: Position, plan: Plan, request: CompletionRequest
-    ) -> Completion | None:
-        """The core's completion, its cost reported; None if it has none, or if the document has changed meanwhile."""
-        since, edits = time.perf_counter(), opened.edits
-        prompted = self._prompt_sources.setdefault(opened.session, _PromptSources(opened))
-        prompted.opened = opened
-        prompted.sources |= plan.sources
-        for uri in (opened.session, *plan.sources):
-            self._resident.setdefault(uri)
-        try:
-            completion = await self._core.complete(request)
-        except Cancelled as error:
-            logger.debug("no suggestion in %s: %s", opened.document.uri, error)
-            return None
-        except MidfillError as error:
-            level = logging.DEBUG if isinstance(error, CoreUnavailable) else logging.WARNING
-            logger.log(level, "no suggestion in %s: %s", opened.document.uri, error)
-            opened.outcome = request_failed(error)
-            if isinstance(error, CoreUnavailable) and request.max_tokens:
-                opened.unanswered = edits, cursor  # until there is a core again
-            return None
-        if completion.finish_reason == "cancelled" or opened.edits != edits:
-            return None
-        if not completion.is_short:
-            opened.planner.observe(request.prompt, completion.usage.prompt_tokens)
-        self._report_cost(opened, cursor, completion.usage, (time.perf_counter() - since) * 1000)
-        return completion
 
     def _report_cost(self, opened: OpenDocument, cursor: Position, usage: Usage, milliseconds: float) -> None:
         inserted_tokens = estimate_tokens(opened.inserted_chars, self._core.chars_per_token)

@@ -208,7 +208,7 @@ def run(code: str, *arguments: str) -> str:
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no such limit")
 def test_limit_of_open_files_is_raised_as_far_as_it_may_be() -> None:
     code = (
-        "import resource; from inference.core.process import raise_file_limit\n"
+        "import resource; from inference.core.connections import raise_file_limit\n"
         "resource.setrlimit(resource.RLIMIT_NOFILE, (64, 512))\n"
         "print(raise_file_limit(), resource.getrlimit(resource.RLIMIT_NOFILE)[0])\n"
         "resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64)); print(raise_file_limit())"

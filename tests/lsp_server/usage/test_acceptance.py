@@ -14,8 +14,9 @@ from lsp_server.documents.documents import Document, Edit, Position, Replacement
 from lsp_server.documents.positions import ClientPosition
 from lsp_server.filters.cursor_context import Insertion
 from lsp_server.suggesting.open_documents import Change, OpenDocument, OpenDocuments
-from lsp_server.usage import acceptance
-from lsp_server.usage.acceptance import LOOKS, Acceptances, KeptText, Keyboard, Look
+from lsp_server.usage import kept
+from lsp_server.usage.acceptance import Acceptances, Keyboard
+from lsp_server.usage.kept import LOOKS, KeptText, Look
 from lsp_server.usage.statistics import Group, Statistics, total
 from protocol.settings import Settings
 
@@ -274,11 +275,11 @@ async def test_followed_texts_are_bounded_and_a_key_moves_few(editor: Editor, mo
         number = editor.answer(0, "one two", line=line)
         editor.change((0, 0, "one two"), line=line)
         editor.acceptances.accepted(number, 0)
-    assert len(editor.acceptances.kept._followed) == acceptance.MOST_FOLLOWED
-    assert editor.total.watched_10min == (1000 - acceptance.MOST_FOLLOWED) * len("one two")
+    assert len(editor.acceptances.kept._followed) == kept.MOST_FOLLOWED
+    assert editor.total.watched_10min == (1000 - kept.MOST_FOLLOWED) * len("one two")
     moves: list[object] = []
-    follow = acceptance.follow_span
-    monkeypatch.setattr(acceptance, "follow_span", lambda span, edit: moves.append(edit) or follow(span, edit))
+    follow = kept.follow_span
+    monkeypatch.setattr(kept, "follow_span", lambda span, edit: moves.append(edit) or follow(span, edit))
     editor.change((3, 3, "s"), line=900)
     assert len(moves) == 1
     assert len(editor.acceptances._answers) <= 32
