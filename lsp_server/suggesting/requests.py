@@ -9,8 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
-import psutil
-
+from lsp_server.context.index.keeper import runs_on_battery
 from lsp_server.documents.documents import Position
 from lsp_server.exclusion.ignore_files import Verdict
 from lsp_server.filters.likely import LEAST_PROBABILITY
@@ -87,16 +86,6 @@ class Preparing:
         """Renew what is known of the power supply; call it where no user waits."""
         if self._now() - self._asked_at >= _POWER_S and self._documents.settings.prepare_ahead == "editing":
             self._asked_at, self._on_battery = self._now(), self._ask_power()
-
-
-def runs_on_battery() -> bool:
-    """Whether this machine runs on its battery; False if it has none, or does not say."""
-    try:
-        battery = psutil.sensors_battery()
-    except Exception as error:  # noqa: BLE001 -- psutil passes on what drivers and virtual machines fail with
-        logger.debug("the power supply is unknown: %r", error)
-        return False
-    return battery is not None and battery.power_plugged is False
 
 
 # How many further documents each check of the exclusion rules includes, in turn.

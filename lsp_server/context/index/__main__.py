@@ -9,6 +9,8 @@ import logging
 import os
 import sys
 
+import msgspec
+
 from lsp_server.context.index.keeper import IndexRequest
 from lsp_server.context.index.scan import answer
 
@@ -19,7 +21,8 @@ def main() -> None:
     if hasattr(os, "nice"):
         os.nice(10)
     for line in sys.stdin.buffer:
-        sys.stdout.buffer.write(answer(IndexRequest.decode(line)).encode())
+        done = answer(msgspec.json.decode(line, type=IndexRequest))
+        sys.stdout.buffer.write(msgspec.json.encode(done) + b"\n")
         sys.stdout.buffer.flush()
 
 

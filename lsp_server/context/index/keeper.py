@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import subprocess
 import sys
 import time
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
+
+import msgspec
+import psutil
 
 from lsp_server.documents.positions import split_uri
 
@@ -20,24 +21,15 @@ When = Literal["no", "due", "opened", "now"]
 """When the whole folder is scanned: not, if its cost makes that due, at the start of a window, or in any case."""
 
 
-@dataclass(frozen=True, slots=True)
-class IndexRequest:
+class IndexRequest(msgspec.Struct, frozen=True):
     """A folder, its files that have changed (their paths in it, with `/`), and whether to scan all of it."""
 
     folder: str
     files: tuple[str, ...] = ()
     scan: When = "no"
 
-    def encode(self) -> bytes:
-        return json.dumps(asdict(self)).encode() + b"\n"
 
-    @classmethod
-    def decode(cls, line: bytes) -> IndexRequest:
-        return cls(**json.loads(line))
-
-
-@dataclass(frozen=True, slots=True)
-class IndexAnswer:
+class IndexAnswer(msgspec.Struct, frozen=True):
     """What became of a request: counts of files, CPU seconds, and the seconds until a scan is due.
 
     `is_busy` says that another process writes the index now, and `is_unfit` that the folder is not indexed.
@@ -51,13 +43,6 @@ class IndexAnswer:
     read: int = 0
     removed: int = 0
     cpu_s: float = 0.0
-
-    def encode(self) -> bytes:
-        return json.dumps(asdict(self)).encode() + b"\n"
-
-    @classmethod
-    def decode(cls, line: bytes) -> IndexAnswer:
-        return cls(**json.loads(line))
 
 
 logger = logging.getLogger(__name__)
@@ -93,7 +78,7 @@ class IndexProcess:
             if self._process is not None:
                 self._process.kill()  # the thread, which goes on, waits for its end
             raise
-        except (OSError, ValueError, TypeError) as error:
+        except (OSError, ValueError) as error:
             logger.warning("the index of %s is not up to date: %s", request.folder, error)
             await self.__aexit__()
             return None
@@ -102,12 +87,12 @@ class IndexProcess:
 def _exchange(process: subprocess.Popen[bytes], request: IndexRequest) -> IndexAnswer:
     assert process.stdin is not None
     assert process.stdout is not None
-    process.stdin.write(request.encode())
+    process.stdin.write(msgspec.json.encode(request) + b"\n")
     process.stdin.flush()
     line = process.stdout.readline()
     if not line:
         raise OSError(f"its process ended with status {process.wait()}")
-    return IndexAnswer.decode(line)
+    return msgspec.json.decode(line, type=IndexAnswer)
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
@@ -119,6 +104,16 @@ async def scan_apart(folder: Path) -> None:
     """Bring a folder's index up to date in a process of its own."""
     async with IndexProcess() as process:
         await process.ask(IndexRequest(str(folder), scan="now"))
+
+
+def runs_on_battery() -> bool:
+    """Whether this machine runs on its battery; False if it has none, or does not say."""
+    try:
+        battery = psutil.sensors_battery()
+    except Exception as error:  # noqa: BLE001 -- psutil passes on what drivers and virtual machines fail with
+        logger.debug("the power supply is unknown: %r", error)
+        return False
+    return battery is not None and battery.power_plugged is False
 
 
 SETTLE_S = 2.0  # after a change, for more of them

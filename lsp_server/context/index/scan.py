@@ -14,14 +14,14 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import psutil
 from filelock import FileLock, Timeout
 
 from lsp_server.context.index.database import Indexed, IndexWriter, LastScan, index_file, remove_index, remove_unused
 from lsp_server.context.index.grammars import GRAMMAR_BY_SUFFIX, definitions_in
-from lsp_server.context.index.keeper import IndexAnswer, IndexRequest, When
+from lsp_server.context.index.keeper import IndexAnswer, IndexRequest, When, runs_on_battery
 from lsp_server.context.proposals import FileStamp
 from lsp_server.context.symbols import names_used
 from lsp_server.exclusion.exclusion import Exclusion
@@ -337,7 +337,7 @@ def answer(request: IndexRequest, is_on_battery: Callable[[], bool] | None = Non
     file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     try:
         with FileLock(file.with_name(f"{file.name}.lock"), timeout=0):
-            return _bring_up_to_date(folder, file, request, since, is_on_battery or _is_on_battery)
+            return _bring_up_to_date(folder, file, request, since, is_on_battery or runs_on_battery)
     except Timeout:
         return IndexAnswer(_LEAST_APART_S, is_busy=True)
 
@@ -386,12 +386,3 @@ def _wait_s(last: LastScan | None, now: float, when: When) -> float:
     apart = _AFTER_LIMIT_S if not last.is_complete else 0.0
     apart = max(apart, _LEAST_APART_S, _COST_TIMES * last.cpu_s if when == "due" else 0.0)
     return max(0.0, last.finished + apart - now)
-
-
-def _is_on_battery() -> bool:
-    sensors: Callable[[], Any] | None = getattr(psutil, "sensors_battery", None)  # not on every system
-    try:
-        battery = sensors() if sensors is not None else None
-    except (OSError, ValueError, RuntimeError):  # what a driver says cannot be read
-        return False
-    return battery is not None and battery.power_plugged is False

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from types import SimpleNamespace
 
 import pytest
 
@@ -12,7 +11,7 @@ from lsp_server.documents.documents import Edit, Position
 from lsp_server.suggesting import editing_session, requests
 from lsp_server.suggesting.editing_session import EditingSession
 from lsp_server.suggesting.open_documents import EditorWorkspace, OpenDocument, OpenDocuments
-from lsp_server.suggesting.requests import Preparing, runs_on_battery
+from lsp_server.suggesting.requests import Preparing
 from protocol.settings import PrepareAhead, Settings
 from tests.lsp_server.suggesting.test_editing_session import StubCore, until_rest
 
@@ -114,27 +113,6 @@ def test_a_core_on_another_machine_does_not_use_this_battery() -> None:
     desk.preparing.rest()
     desk.type(desk.a)
     assert desk.allowed(desk.a) == [True]
-
-
-@pytest.mark.parametrize(
-    ("battery", "expected"),
-    [
-        (None, False),
-        (SimpleNamespace(power_plugged=True), False),
-        (SimpleNamespace(power_plugged=None), False),
-        (SimpleNamespace(power_plugged=False), True),
-    ],
-)
-def test_the_machine_says_whether_it_runs_on_battery(
-    monkeypatch: pytest.MonkeyPatch, battery: object, expected: bool
-) -> None:
-    monkeypatch.setattr("psutil.sensors_battery", lambda: battery, raising=False)
-    assert runs_on_battery() is expected
-
-
-def test_a_machine_that_fails_to_say_has_no_battery(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delattr("psutil.sensors_battery", raising=False)
-    assert runs_on_battery() is False
 
 
 @pytest.fixture

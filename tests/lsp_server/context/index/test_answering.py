@@ -134,17 +134,3 @@ def test_an_index_that_turns_out_to_be_damaged_is_built_anew(folder: Path) -> No
     with pytest.raises(answering.sqlite3.DatabaseError):
         ask(folder, "now")
     assert ask(folder, "now").read == 1
-
-
-@pytest.mark.parametrize(
-    ("battery", "expected"),
-    [(None, False), (SimpleNamespace(power_plugged=False), True), (SimpleNamespace(power_plugged=None), False)],
-)
-def test_what_the_system_says_about_power(battery: object, expected: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(answering.psutil, "sensors_battery", lambda: battery, raising=False)
-    assert answering._is_on_battery() == expected
-
-
-def test_a_system_that_cannot_say_is_not_on_battery(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delattr(answering.psutil, "sensors_battery", raising=False)
-    assert not answering._is_on_battery()

@@ -8,13 +8,14 @@ import os
 import signal
 import subprocess
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from lsp_server.context.index import keeper as keeping
 from lsp_server.context.index import keeper as processes
 from lsp_server.context.index.database import index_file, look_up
-from lsp_server.context.index.keeper import IndexAnswer, IndexKeeper, IndexRequest
+from lsp_server.context.index.keeper import IndexAnswer, IndexKeeper, IndexRequest, runs_on_battery
 from tests.lsp_server.editor import until
 
 
@@ -213,3 +214,24 @@ async def test_a_process_whose_caller_is_cancelled_ends(project: Path, monkeypat
             await asyncio.wait_for(process.ask(IndexRequest(str(project))), 0.1)
         assert process._process is not None
         assert await asyncio.to_thread(process._process.wait) == -signal.SIGKILL
+
+
+@pytest.mark.parametrize(
+    ("battery", "expected"),
+    [
+        (None, False),
+        (SimpleNamespace(power_plugged=True), False),
+        (SimpleNamespace(power_plugged=None), False),
+        (SimpleNamespace(power_plugged=False), True),
+    ],
+)
+def test_the_machine_says_whether_it_runs_on_battery(
+    monkeypatch: pytest.MonkeyPatch, battery: object, expected: bool
+) -> None:
+    monkeypatch.setattr("psutil.sensors_battery", lambda: battery, raising=False)
+    assert runs_on_battery() is expected
+
+
+def test_a_machine_that_fails_to_say_has_no_battery(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr("psutil.sensors_battery", raising=False)
+    assert runs_on_battery() is False
