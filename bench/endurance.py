@@ -1,0 +1,163 @@
+"""Types a working day's keys in several windows of one user, and shows whether processes grow.
+
+    python bench/endurance.py FOLDER [--windows 5] [--keys 19200] [--model tiny] [--rest 30] [--json FILE]
+
+Every window is a language server with files of FOLDER open. A typist goes to a line's end, in a window after the other,
+types a line of another file key by key with the suggestion of each, and undoes it later, so that documents keep their
+size. Keys follow one another without pauses: 19,200 are eight hours at 40 a minute. The memory, open files and threads
+of the core and of all language servers are read at each tenth of the keys, and the CPU of a rest at the end. The
+command fails if the second half needs 5 % more memory, or another file or thread, than the end of the first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import sys
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated
+
+import psutil
+import typer
+from figures import JsonFile, machine, write
+from rich.console import Console
+from rich.table import Table
+
+from lsp_server.documents.documents import Edit, Position
+from midfill.headless.environment import private_core_environment, processes_in
+from midfill.headless.lsp_session import LspSession, open_session
+
+TENTHS = 10
+MOST_GROWTH = 1.05
+FILES = 6  # that a window has open
+KEPT_LINES = 8  # typed lines that stand in a window at a time
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What a group of processes holds."""
+
+    megabytes: float
+    files: int
+    threads: int
+
+
+@dataclass(slots=True)
+class Window:
+    """An editor window: its session, and where the lines stand that were typed in it, the last one last."""
+
+    session: LspSession
+    uris: Sequence[str]
+    typed: list[tuple[str, int]]
+
+
+def measure(
+    folder: Annotated[Path, typer.Argument(exists=True, file_okay=False)],
+    windows: Annotated[int, typer.Option(min=1)] = 5,
+    keys: Annotated[int, typer.Option(min=TENTHS)] = 19_200,
+    model: str = "tiny",
+    rest: Annotated[float, typer.Option(min=1.0, help="Seconds.")] = 30.0,
+    json_file: JsonFile = None,
+) -> None:
+    """Play the day and print a row for each tenth of it."""
+    console = Console()
+    files = sorted(path for path in folder.resolve().rglob("*.py") if 2_000 < path.stat().st_size < 40_000)
+    if len(files) < windows:
+        raise typer.BadParameter(f"{folder} has {len(files)} Python files of 2 to 40 kB: expected {windows} or more")
+    rows, cpu = asyncio.run(_day(files, windows, keys, model, rest))
+    table = Table("keys", "core MB", "files", "threads", "servers MB", "files", "threads")
+    for count, core, servers in rows:
+        values = [f"{each:.0f}" for load in (core, servers) for each in asdict(load).values()]
+        table.add_row(str(count), *values)
+    console.print(table)
+    console.print(f"{cpu:.2f} s of CPU in {rest:.0f} s of rest, {machine()}")
+    write(json_file, {"rows": [[n, asdict(core), asdict(servers)] for n, core, servers in rows], "rest_cpu_s": cpu})
+    if grown := [name for name, index in (("core", 1), ("servers", 2)) if _grows([row[index] for row in rows])]:
+        console.print(f"grows: {', '.join(grown)}")
+        raise typer.Exit(1)
+
+
+def _grows(loads: Sequence[Load]) -> bool:
+    before, after = loads[TENTHS // 2 - 1], loads[-1]
+    return (
+        after.megabytes > MOST_GROWTH * before.megabytes or after.files > before.files or after.threads > before.threads
+    )
+
+
+async def _day(
+    files: Sequence[Path], windows: int, keys: int, model: str, rest: float
+) -> tuple[list[tuple[int, Load, Load]], float]:
+    chance, rows, done = random.Random(0), [], 0
+    command = [sys.executable, "-P", "-m", "midfill", "lsp", "--model", model]
+    with private_core_environment() as environment:
+        async with AsyncExitStack() as stack:
+            opened = [
+                await _open(await stack.enter_async_context(open_session(command, environment=environment)), own)
+                for own in (files[index::windows][:FILES] for index in range(windows))
+            ]
+            for tenth in range(1, TENTHS + 1):
+                while done < keys * tenth // TENTHS:
+                    done += await _line(chance.choice(opened), chance)
+                rows.append((done, *_loads(environment)))
+            before = _cpu(environment)
+            await asyncio.sleep(rest)
+            return rows, _cpu(environment) - before
+
+
+async def _open(session: LspSession, files: Sequence[Path]) -> Window:
+    for path in files:
+        session.open(path.as_uri(), "python", path.read_text(encoding="utf-8"))
+    return Window(session, [path.as_uri() for path in files], [])
+
+
+async def _line(window: Window, chance: random.Random) -> int:
+    """Type a line of another file; the number of keys."""
+    session, uri = window.session, chance.choice(window.uris)
+    if len(window.typed) == KEPT_LINES:
+        _undo(window)
+    source = session.documents[chance.choice(window.uris)].lines
+    text = "\n" + chance.choice([line.rstrip() for line in source if line.strip()])[:60]
+    lines = session.documents[uri].lines
+    line = chance.randrange(len(lines) - 1)
+    cursor = Position(line, len(lines[line].rstrip("\r\n")))
+    session.move_cursor(uri, cursor)
+    for character in text:
+        session.change(uri, [Edit(cursor, cursor, character)])
+        cursor = Position(cursor.line + 1, 0) if character == "\n" else Position(cursor.line, cursor.column + 1)
+        await session.suggest(uri, cursor)
+    window.typed = [(there, at + (there == uri and at > line)) for there, at in window.typed] + [(uri, line + 1)]
+    return len(text)
+
+
+def _undo(window: Window) -> None:
+    """Delete the oldest line that was typed here."""
+    uri, line = window.typed.pop(0)
+    window.session.change(uri, [Edit(Position(line, 0), Position(line + 1, 0), "")])
+    window.typed = [(there, at - (there == uri and at > line)) for there, at in window.typed]
+
+
+def _loads(environment: dict[str, str]) -> tuple[Load, Load]:
+    """Of the core, and of all language servers with their indexers."""
+    groups: tuple[list[psutil.Process], list[psutil.Process]] = ([], [])
+    for process in processes_in(environment):
+        groups["inference.core" not in process.cmdline()].append(process)
+    core, servers = (
+        Load(
+            sum(process.memory_info().rss for process in group) / 1e6,
+            sum(process.num_fds() for process in group),
+            sum(process.num_threads() for process in group),
+        )
+        for group in groups
+    )
+    return core, servers
+
+
+def _cpu(environment: dict[str, str]) -> float:
+    return sum(sum(process.cpu_times()[:2]) for process in processes_in(environment))
+
+
+if __name__ == "__main__":
+    typer.run(measure)
