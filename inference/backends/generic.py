@@ -1,4 +1,4 @@
-"""Models on transformers' own modules: loads any causal model, and runs it on the static buffers of a workspace."""
+"""Models on transformers' own modules: loads any causal model, runs it on workspaces, and checks its reuse."""
 
 from __future__ import annotations
 
@@ -19,15 +19,20 @@ from transformers.utils.logging import disable_progress_bar
 from inference.backends.cache_layers import LayerMemory, SplitWorkspace, StateLayer, StateWorkspace
 from inference.backends.model import Choice, Chunk
 from inference.backends.sampling import choose
-from inference.backends.self_check import check_reuse
 from inference.checkpoints.generic_shape import INDEX_ALONE, auto_class
 from inference.checkpoints.gguf.file import known_by_suffix
+from kv_store.interface import Workspace
 from kv_store.snapshots import Snapshots, budget_of_a_slot
 from kv_store.workspace import KVShape
 from protocol.errors import BadModel, bad_model
 
 SCANS_BEGIN_EMPTY = ("falcon_mamba", "jamba", "mamba", "zamba")
 """Types whose modules go on from a state with one token alone: with several, they scan as if nothing came before."""
+CHECKED_TOKENS = 48
+CHECKED_CUTS = (16, 17, 40)
+"""Where the pieces end: one of a single token, as in decoding, among others."""
+TOLERANCE = {torch.float32: 1e-3, torch.bfloat16: 0.25, torch.float16: 0.25}
+"""Largest difference of a logit by rounding, in standard deviations of the logits."""
 
 
 class GenericModel:
@@ -174,7 +179,7 @@ def load_generic(
         if missing := sorted(found["missing_keys"]):  # transformers would make them up
             raise BadModel(f"{path} lacks {len(missing)} tensors, such as {missing[0]!r}: it is incomplete")
         generic = GenericModel(model, context_tokens, str(path))
-        check_reuse(generic, model.config.get_text_config(decoder=True).vocab_size, dtype, str(path))
+        _check_reuse(generic, model.config.get_text_config(decoder=True).vocab_size, dtype, str(path))
     return generic
 
 
@@ -192,3 +197,29 @@ def _gguf(stack: ExitStack, path: Path, fields: Mapping[str, Any]) -> dict[str, 
         if hasattr(config, name) and getattr(config, name) != value:
             setattr(config, name, value)
     return {"gguf_file": str(path), "config": config}  # the whole path: it may lie elsewhere
+
+
+def _check_reuse(model: GenericModel, vocabulary: int, dtype: torch.dtype, where: str) -> None:
+    """BadModel, naming `where`, if logits depend on how a text reaches the model, which reused KV could not mend."""
+    count = min(CHECKED_TOKENS, model.context_tokens)
+    token_ids = [(7919 * (place + 1)) % vocabulary for place in range(count)]
+
+    def logits(workspace: Workspace, start: int, stop: int) -> Tensor:
+        return model.logits(Chunk(token_ids[start:stop], start, workspace, stop - start)).cpu()
+
+    at_once = logits(model.new_workspace(), 0, count)
+    workspace, ends = model.new_workspace(), [*(cut for cut in CHECKED_CUTS if cut < count), count]
+    in_pieces = [logits(workspace, start, stop) for start, stop in zip([0, *ends], ends, strict=False)]
+    first = ends[0]
+    _compare(torch.cat(in_pieces), at_once, "in pieces", dtype, where)
+    if first < count:
+        _compare(logits(workspace, first, count), at_once[first:], "after a crop", dtype, where)
+
+
+def _compare(found: Tensor, expected: Tensor, how: str, dtype: torch.dtype, where: str) -> None:
+    difference = float((found - expected).abs().max() / expected.std())
+    if not difference <= TOLERANCE[dtype]:  # not a number is none either
+        raise BadModel(
+            f"{where}: transformers computes other logits for a text {how} than at once (by {difference:.2g} standard "
+            "deviations), so resident KV cannot be reused: choose another model, or run it in llama-server (--engine)"
+        )

@@ -21,8 +21,7 @@ import msgspec
 import psutil
 
 from inference.checkpoints.checkpoint import find_local_gguf
-from inference.checkpoints.gguf.metadata import read_gguf_header
-from inference.checkpoints.gguf.states import state_bytes
+from inference.checkpoints.gguf.metadata import read_gguf_header, state_bytes
 from inference.loading.options import EngineOptions
 from inference.remote import supervisor
 from inference.remote.server import (
