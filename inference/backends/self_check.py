@@ -13,13 +13,13 @@ from protocol.errors import BadModel
 
 TOKENS = 48
 CUTS = (16, 17, 40)
-"""Where the pieces end: one of a single token, as in decoding, among others."""
+"""The ends of the pieces: one of a single token, as in decoding, among others."""
 TOLERANCE = {torch.float32: 1e-3, torch.bfloat16: 0.25, torch.float16: 0.25}
 """Largest difference of a logit by rounding, in standard deviations of the logits."""
 
 
 class Checked(Protocol):
-    """What the check needs of a model."""
+    """The part of a model that the check needs."""
 
     @property
     def context_tokens(self) -> int: ...
