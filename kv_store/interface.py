@@ -52,7 +52,7 @@ class Workspace(Protocol):
         ...
 
     def resumable(self, length: int) -> int:
-        """Where a forward can go on: the deepest such position up to `length`."""
+        """The deepest position up to `length` where a forward can go on."""
         return length if self.snapshots is None else self.snapshots.deepest(length)
 
     def export_kv(self, start: int, stop: int) -> object:

@@ -24,7 +24,7 @@ _NS = 10**9
 
 
 def digest(document: str) -> str:
-    """What an entry tells of a document's name."""
+    """The digest of a document's name in an entry."""
     return blake2b(document.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
 
 

@@ -59,7 +59,7 @@ class Snapshots:
         return ((position, self._at[position]) for position in sorted(self._at) if position <= length)
 
     def lasting(self, length: int) -> Iterator[tuple[int, StateSnapshot]]:
-        """Those up to `length` that are worth a place in a store: up to the anchor, and two at the end.
+        """The snapshots up to `length` that are worth a place in a store: up to the anchor, and two at the end.
 
         The last one serves a prompt that goes on, the one before serves the same prompt, whose last token is computed
         again.

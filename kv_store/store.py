@@ -38,7 +38,7 @@ class PageMatch:
         live.add(self)
 
     def resumable(self, workspace: Workspace) -> int:
-        """Where a forward could go on in the workspace, once this is loaded."""
+        """The position where a forward could go on in the workspace, once this is loaded."""
         if workspace.snapshots is None:
             return self.length
         place = self._snapshots.deepest(self.pages, self.length)

@@ -23,7 +23,7 @@ _ASKED_WITH = ("device", "dtype", "weights", "context_tokens")
 
 
 async def models_of_this_machine(settings: Settings, patience_s: float = _PATIENCE_S) -> list[dict[str, Any]]:
-    """What `midfill models --json` prints; MidfillError, with the reason, if it fails or takes too long."""
+    """The output of `midfill models --json`; MidfillError, with the reason, if it fails or takes too long."""
     process = await _start("list", json.dumps(chosen_settings(settings, _ASKED_WITH)))
     try:
         async with asyncio.timeout(patience_s):

@@ -397,7 +397,7 @@ class MidfillServer(LanguageServer):
 
     def _changed(self, opened: OpenDocument, replacements: Sequence[Replacement]) -> None:
         if self.session.settings.statistics:
-            self.acceptances.changed(opened, replacements)
+            self.acceptances.on_edit(opened, replacements)
         self.next_edits.changed(opened, replacements)
 
     def _next_edit_core_changed(self, status: LinkStatus) -> None:
@@ -407,7 +407,7 @@ class MidfillServer(LanguageServer):
     def _count_next_edit(self, opened: OpenDocument, outcome: Outcome) -> None:
         core = self.next_edit_link.status.core
         model = core.model if core is not None else self.session.settings.next_edit_model
-        group = self.recorder.group(opened.document.language_id)._replace(model=model)
+        group = self.recorder.bucket(opened.document.language_id)._replace(model=model)
         self.recorder.count(group, NEXT_EDITS[outcome])
 
     def _core_changed(self, status: LinkStatus) -> None:
@@ -426,7 +426,7 @@ class MidfillServer(LanguageServer):
     def _send_cost(self, cost: PromptCost) -> None:
         documents = self.session.documents
         if cost.source == "core" and not cost.is_prefetch:
-            group = self.recorder.group(documents[cost.uri].document.language_id)
+            group = self.recorder.bucket(documents[cost.uri].document.language_id)
             self.recorder.count(group, CACHE_OUTCOMES[cost.cache_outcome])
         cursor = documents.codec.encode(documents[cost.uri].document, cost.cursor)
         send = functools.partial(self.notices.cost, cost, cursor)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Waiting:
-    """What is being waited for; use it as a context, whose end takes the redrawn line away."""
+    """The progress line of a wait; use it as a context, whose end takes the redrawn line away."""
 
     def __init__(self) -> None:
         self._console = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)

@@ -1,4 +1,4 @@
-"""What of midfill is installed, and how a program of it ends that lacks a package or meets an error: with one line."""
+"""Installed parts of midfill, and how a program of it ends that lacks a package or meets an error: with one line."""
 
 from __future__ import annotations
 

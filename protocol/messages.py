@@ -56,7 +56,7 @@ class Prompt(Value, frozen=True):
 
 
 class StopRule(Value, frozen=True):
-    """Where a completion ends, besides the model's own end; `protocol/stopping.py` applies it.
+    """The end of a completion, besides the model's own end; `protocol/stopping.py` applies it.
 
     With `indent` None it is one line, and ends before the first newline. Otherwise it is a block: it ends before the
     first non-blank line that is indented by less than `indent` columns (the rest of the cursor's own line does not
@@ -169,7 +169,7 @@ class TierMemory(Value, frozen=True):
 
 
 class CoreMemory(Value, frozen=True):
-    """What a core holds in memory and on disk; without a loaded model, only the process."""
+    """The memory and disk of a core; without a loaded model, only the process."""
 
     process_bytes: int  # resident memory of the process and of its children
     weights_bytes: int = 0

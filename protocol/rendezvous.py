@@ -210,7 +210,7 @@ def write_stop(address_file: Path, stopped: StoppedCore) -> None:
 
 
 def read_stop(address_file: Path) -> StoppedCore | None:
-    """Who stopped the core of this address file; None if nobody did, or something else is in the file's place."""
+    """The core of this address file that was stopped; None if none was, or something else is in the file's place."""
     try:
         return msgspec.json.decode(_stop_file(address_file).read_bytes(), type=StoppedCore)
     except (OSError, ValueError):

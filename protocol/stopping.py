@@ -1,4 +1,4 @@
-"""Where a text ends by a stop rule; the core applies it while a text grows, the language server to what it receives."""
+"""The end of a text by a stop rule; the core applies it while a text grows, the language server to what it receives."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class _Line:
         self._code = text[begin : newline.start() if newline else len(text)]
 
     def end(self, closers: tuple[str, ...], joining: tuple[str, ...], *, final: bool) -> int | None:
-        """Where the block ends in this line, _LEAVES, _JOINS, or None if that is not known yet."""
+        """The end of the block in this line, _LEAVES, _JOINS, or None if that is not known yet."""
         grows = not self._is_whole and not final
         if any(self._begins(beginning, grows=grows) for beginning in joining):
             return _JOINS

@@ -25,7 +25,7 @@ class IndexedDesk(Desk):
 
     def check(self, request: CompletionRequest) -> None:
         opened = self.documents[request.session.removeprefix("test/")]
-        self.origins |= {each.origin for each in opened.workspace.ring.selection(opened.session)}
+        self.origins |= {each.origin for each in opened.workspace.pool.selection(opened.session)}
 
 
 async def played(folder: Path, texts: list[str], chosen: tuple[ContextSource, ...]) -> IndexedDesk:

@@ -24,7 +24,7 @@ async def test_half_an_hour_of_typing_does_not_grow_it(tmp_path: Path) -> None:
     recorder = Recorder(tmp_path / "statistics.sqlite", lambda: "bundled", save_s=3600)
     acceptances = Acceptances(recorder)
     documents = OpenDocuments(Settings())
-    documents.on_change = acceptances.changed
+    documents.on_change = acceptances.on_edit
     documents.open("file:///a", "python", 1, "")
 
     def edit(first: tuple[int, int], last: tuple[int, int], text: str) -> None:

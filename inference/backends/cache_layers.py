@@ -1,4 +1,4 @@
-"""What transformers' modules keep of a sequence: KV on a workspace's static buffers, and recurrent layers' states."""
+"""A sequence's caches in transformers' modules: KV on a workspace's static buffers, and recurrent layers' states."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ class AttentionAndStateLayer(StateLayer, WorkspaceLayer):  # type: ignore[no-unt
 
 @dataclass(frozen=True, slots=True)
 class LayerMemory:
-    """What a layer keeps of a sequence: KV of every token, or a number of states, or both, or nothing."""
+    """The cache of a layer for a sequence: KV of every token, or a number of states, or both, or nothing."""
 
     keeps_kv: bool
     states: int = 0
@@ -159,7 +159,7 @@ class SplitWorkspace(Workspace):
         return [part.layer(index) for part in self._parts for index in range(part.shape.num_layers)]
 
     def cache_layers(self, start: int, count: int) -> list[CacheLayer]:  # noqa: ARG002 - it matters to states
-        """What transformers' modules read and write in a forward of `count` tokens behind the first `start`."""
+        """The cache of transformers' modules in a forward of `count` tokens behind the first `start`."""
         return [WorkspaceLayer(keys, values, start) for keys, values in self.layers()]
 
     def keep(self, layers: Sequence[CacheLayer], length: int) -> None:

@@ -57,7 +57,7 @@ class GenericModel:
 
     @property
     def arithmetic(self) -> str:
-        """What KV depends on besides checkpoint and dtypes."""
+        """A name for all that KV depends on besides checkpoint and dtypes."""
         devices = ", ".join(sorted({device.type for device in self._devices}))
         return f"transformers {transformers.__version__} on torch {torch.__version__}, {devices}"
 

@@ -68,7 +68,7 @@ def open_folder(folder: Path, name: str) -> FolderCheckpoint:
 
 
 def noted(config: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What `midfill train` has written about the model into its config; empty if nothing."""
+    """The notes of `midfill train` about the model in its config; empty without any."""
     notes = config.get("midfill")
     return notes if isinstance(notes, Mapping) else {}
 

@@ -100,7 +100,7 @@ def auto_class(config: Any, where: str) -> tuple[Any, Any]:
 
 
 def layer_kinds(config: Any, where: str, *, is_stateful: bool) -> tuple[KeptKind, ...]:
-    """What each layer keeps, by the transformers config of a text model; BadModel, naming `where`, if it is unknown.
+    """The cache of each layer, by the transformers config of a text model; BadModel, naming `where`, if it is unknown.
 
     `is_stateful`: whether the model's class may keep a state; without a list of its layers, all of them do.
     """

@@ -143,7 +143,7 @@ class HubModel:
 
 
 def look_up(name: str, patterns: Sequence[str]) -> HubModel:
-    """What the hub has by this name: the files of `patterns`, or for a repository without safetensors a GGUF file.
+    """The hub's files by this name: those of `patterns`, or for a repository without safetensors a GGUF file.
 
     BadModel, with the reason, if there is no such model; SeveralQuantizations if there are several.
     """
@@ -239,7 +239,7 @@ def _fetch(model: HubModel, file: HubFile, blobs: Path, report: Callable[[int], 
 
 
 class _Counter:
-    """What `http_get` uses of a progress bar."""
+    """The part of a progress bar that `http_get` uses."""
 
     def __init__(self, report: Callable[[int], None], initial: int = 0, **_: object) -> None:
         self._report = report

@@ -77,7 +77,7 @@ class Access:
         return proof(self._token, nonce, port)
 
     def foreign(self, headers: Headers) -> Response | None:
-        """What a request is refused with for its Host or Origin. Browsers send an Origin, other programs do not."""
+        """The refusal of a request for its Host or Origin. Browsers send an Origin, other programs do not."""
         for host in headers.getlist("host"):
             if not self._hosts.include(host):
                 return error_response(

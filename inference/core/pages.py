@@ -205,7 +205,7 @@ class Feed:
         }
 
     def _inserted(self, session: str, prompt: Prompt) -> str:
-        """What was inserted before the cursor since the session's last prompt; nothing if the prefix has changed."""
+        """The text inserted before the cursor since the session's last prompt; nothing if the prefix has changed."""
         with self._lock:
             earlier = self.prompts.pop(session, prompt)
             self.prompts[session] = prompt

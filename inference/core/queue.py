@@ -28,7 +28,7 @@ class UserLimits:
 
 
 class TokenBudgets:
-    """What each user may still spend: a budget holds a minute's tokens, and refills evenly. Not thread-safe.
+    """The budgets of users: each holds a minute's tokens, and refills evenly. Not thread-safe.
 
     The cost of a request is known when it ends, so a budget can be overdrawn: then the user waits until the debt is
     repaid.

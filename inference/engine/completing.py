@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from msgspec import structs
 
 from inference.engine.drafts import DraftHistories, DraftHistory
+from inference.engine.partial_words import PartialWordCache
 from inference.engine.request import Request, validate
 from inference.engine.search import Search
 from inference.engine.short_prompts import PrefillSpeed, choose_prompt
 from inference.engine.slots import Slots
-from inference.engine.typed_choices import TypedChoices
 from inference.engine.writer import Steps, Text, Writer, spelling
 from inference.text.healing import Healer
 from inference.text.prompts import TokenizedPrompt, tokenize_prompt
@@ -33,7 +33,7 @@ class SharedState:
 
     tokenizer: TextTokenizer
     healer: Healer | None
-    typed_choices: TypedChoices
+    partial_words: PartialWordCache
     slots: Slots
     histories: DraftHistories | None  # None without speculation
     context_tokens: int
@@ -58,8 +58,8 @@ def complete(request: Request, shared: SharedState, chunk_tokens: Callable[[], i
     validate(request.spec)
     most = min(request.spec.max_tokens, shared.context_tokens // 2)
     request.spec = structs.replace(request.spec, max_tokens=most)
-    settled, spec = shared.prompt_of(request), request.spec
-    start = shared.typed_choices.start(spec, settled)
+    stable, spec = shared.prompt_of(request), request.spec
+    start = shared.partial_words.start(spec, stable)
     request.cost.prompt_tokens = len(start.prompt.token_ids)
     with ExitStack() as stack:
         try:

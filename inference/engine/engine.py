@@ -14,10 +14,10 @@ from inference.engine.chunk_scheduler import ChunkScheduler, Run
 from inference.engine.completing import SharedState, Stopped, complete
 from inference.engine.drafts import DraftHistories
 from inference.engine.interface import AnyEngine, DeviceHooks, EngineInfo
+from inference.engine.partial_words import PartialWordCache
 from inference.engine.request import Request
 from inference.engine.short_prompts import PrefillSpeed
 from inference.engine.slots import Resident, Slots
-from inference.engine.typed_choices import TypedChoices
 from inference.text.healing import Healer
 from inference.text.prompts import PromptSpan, prompt_spans_of
 from inference.text.tokenization import TextTokenizer
@@ -77,7 +77,7 @@ class Engine(AnyEngine):
         self._shared = SharedState(
             tokenizer,
             healer,
-            TypedChoices(tokenizer.bytes_of),
+            PartialWordCache(tokenizer.bytes_of),
             self._slots,
             self._histories if config.speculation else None,
             model.context_tokens,
@@ -135,10 +135,10 @@ class Engine(AnyEngine):
         """Drop the KV and the remembered suggestions of the session's document, for every client."""
         self._slots.forget(session)
         self._histories.forget(session)
-        self._shared.typed_choices.forget(session)
+        self._shared.partial_words.forget(session)
 
     def documents(self) -> set[str]:
-        remembered = map(document_of, chain(self._histories.sessions(), self._shared.typed_choices.sessions()))
+        remembered = map(document_of, chain(self._histories.sessions(), self._shared.partial_words.sessions()))
         return self._slots.documents().union(remembered)
 
     def release(self, session: str) -> None:
@@ -159,7 +159,7 @@ class Engine(AnyEngine):
         assert not self._chunks.runs, f"{len(self._chunks.runs)} requests are at work"
         if not disk:
             self.save()
-        self._shared.typed_choices.clear()
+        self._shared.partial_words.clear()
         self._slots.clear(keep_workspaces=not self.info.device.startswith("cpu"))
         self._store.clear(disk=disk)
 

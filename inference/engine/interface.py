@@ -52,7 +52,7 @@ class AnyEngine(Protocol):
 
     @property
     def notice(self) -> str:
-        """What users should know about the engine now, in one line; empty if nothing."""
+        """A line for users about the engine's state; empty without anything to say."""
         return ""
 
     @property
@@ -115,7 +115,7 @@ class AnyEngine(Protocol):
         ...
 
     def residents(self) -> tuple[Resident, ...]:
-        """What is resident of each session, the latest first; only the latest of very many."""
+        """The resident tokens of each session, the latest first; only the latest of very many."""
         ...
 
     def prompt_spans(self, request: CompletionRequest, usage: Usage) -> tuple[PromptSpan, ...]:

@@ -260,7 +260,7 @@ class Slots:
                 slot.unpin()
 
     def residents(self) -> tuple[Resident, ...]:
-        """What is resident of the latest MOST_RESIDENTS sessions in workspaces, and of as many in the store."""
+        """The resident tokens of the latest MOST_RESIDENTS sessions in workspaces, and of as many in the store."""
         lengths: dict[str, int] = {}
         for slot in (*reversed(self._in_use), *reversed(self._idle)):  # of a session with several, the latest
             if slot.session and slot.token_ids:

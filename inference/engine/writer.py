@@ -52,7 +52,7 @@ class Sampler:
         return replace(chunk, draw=draw, top=max(top, self._top or 0))
 
     def report(self, choice: Choice, text: str, tokenizer: TextTokenizer) -> TokenLogprob:
-        """What the completion reports of a chosen token that added `text`."""
+        """The completion's report of a chosen token that added `text`."""
         top = [
             ((tokenizer.bytes_of(id_) or b"").decode("utf-8", "replace"), logprob)
             for id_, logprob in choice.top[: self._top]
@@ -206,11 +206,11 @@ class Writer:
                 self.request.cost.accepted_tokens += 1
             else:
                 if grows:
-                    self.request.report_text(stream.text[: stops.settled(stream.text)])
+                    self.request.report_text(stream.text[: stops.stable(stream.text)])
                 chosen.extend((yield from self.choose(self.missing(text.token_ids), text)))
 
     def missing(self, generated: TokenIds) -> TokenIds:
-        """What is not resident of the prompt and of `generated` behind it, with which the resident tokens agree."""
+        """The missing tokens of the prompt and of `generated` behind it, with which the resident tokens agree."""
         behind = len(self.resident.token_ids) - len(self.prompt.token_ids)
         return generated[behind:] if behind >= 0 else self.prompt.token_ids[behind:] + generated
 

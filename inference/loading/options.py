@@ -87,7 +87,7 @@ def find_llama_server(environment: Mapping[str, str] = os.environ) -> str:
 
 
 def _answer(command: Sequence[str]) -> str:
-    """What a program prints; nothing if it fails, as one whose driver does not answer."""
+    """The output of a program; empty if it fails, as one whose driver does not answer."""
     try:
         return subprocess.run(command, capture_output=True, text=True, timeout=_ANSWERS_WITHIN_S, check=True).stdout
     except (OSError, subprocess.SubprocessError):

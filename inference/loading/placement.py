@@ -69,7 +69,7 @@ SMALL_BYTES = 2**28
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """What the choice depends on.
+    """The facts that the choice depends on.
 
     Attributes:
         has_gpu: with CUDA, that torch can use.
@@ -96,7 +96,7 @@ class Situation:
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """What runs the model, and why; `is_slow`: users should know it, since another choice is open to them."""
+    """The engine for the model, and why; `is_slow`: users should know it, since another choice is open to them."""
 
     runner: Runner
     why: str
@@ -134,7 +134,7 @@ def place(found: Situation) -> Placement:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What a plan takes from the machine, besides its main memory.
+    """The share of the machine that a plan takes, besides its main memory.
 
     Attributes:
         device: that the setting names, or what there is for `auto`: `cpu`, `mps`, `cuda` or `cuda:N`.

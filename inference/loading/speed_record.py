@@ -110,7 +110,7 @@ def recommended(bundled: Speed) -> str:
 
 
 def advice(model: str, speed: Speed | None) -> str:
-    """What to tell the user of `bundled` on a machine that is too slow for it; empty for any other."""
+    """Advice for the user of `bundled` on a machine that is too slow for it; empty for any other."""
     if model != BUNDLED_MODEL or speed is None or is_fast(speed):
         return ""
     return f"{model} is slow on this machine ({speed}): the model {TINY_MODEL} is faster"

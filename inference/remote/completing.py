@@ -15,9 +15,9 @@ from itertools import takewhile
 from msgspec import structs
 
 from inference.backends.model import Choice
+from inference.engine.partial_words import TypedStart
 from inference.engine.request import Cost, Request
 from inference.engine.search import TRIES, Branch, branches
-from inference.engine.typed_choices import TypedStart
 from inference.engine.writer import spelling
 from inference.remote.server import GenerationQuery, ModelServer, Piece, Token
 from inference.remote.slots import RemoteSlot
@@ -38,12 +38,12 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True, eq=False)
 class RemoteRun:
-    """A request at the server: its prompt and its place there, and what is known of its answer so far."""
+    """A request at the server: its prompt and its slot there, and what is known of its answer so far."""
 
     request: Request
     start: TypedStart
     query: GenerationQuery
-    place: RemoteSlot
+    slot: RemoteSlot
     expected_cached: int  # prompt tokens that the server should have resident
     mark: int = 0  # tokens that are computed first and alone, so that the server keeps its states behind them
     cost: Cost = field(init=False)
@@ -155,10 +155,10 @@ class _Text:
 
     def _note_logprobs(self, tokens: list[Token], text: str, tokenizer: TextTokenizer) -> None:
         """Record the log-probabilities of the tokens that added `text`; the last of them carries the text."""
-        for place, token in enumerate(tokens, start=1):
+        for number, token in enumerate(tokens, start=1):
             top = tuple((_spelled(id_, tokenizer), logprob) for id_, logprob in token.top)
             logprob = 0.0 if token.logprob is None else token.logprob
-            self.logprobs.append(TokenLogprob(text if place == len(tokens) else "", logprob, top))
+            self.logprobs.append(TokenLogprob(text if number == len(tokens) else "", logprob, top))
 
     @property
     def count(self) -> int:
@@ -178,7 +178,7 @@ class _Text:
 
 @dataclass(frozen=True, slots=True)
 class RemoteCompleter:
-    """Completes one request, whose prompt has a place at the server."""
+    """Completes one request, whose prompt has a slot at the server."""
 
     server: ModelServer
     tokenizer: TextTokenizer
@@ -227,7 +227,7 @@ class RemoteCompleter:
 
     def _main_query(self) -> GenerationQuery:
         typed = self.prompt.typed.decode()
-        is_healed = bool(self.run.start.settled.typed)  # then the same tokens are allowed, whatever earlier keys chose
+        is_healed = bool(self.run.start.stable.typed)  # then the same tokens are allowed, whatever earlier keys chose
         return replace(
             self.run.query,
             typed=typed if is_healed else None,
@@ -254,7 +254,7 @@ class RemoteCompleter:
                     text.since = time.perf_counter()
                 ended = ended or text.take(piece, self.tokenizer) or self._limited(text)
                 if ended is None and run is not None and run.request.grows:
-                    run.report_text(text.text[: text.stops.settled(text.text)])
+                    run.report_text(text.text[: text.stops.stable(text.text)])
                 server_ends = server_ends or piece.end is not None or text.count - known >= query.max_tokens
                 if ended is not None and not server_ends:
                     break  # otherwise the rest is the end of the stream, and the connection stays open

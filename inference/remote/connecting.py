@@ -93,7 +93,7 @@ def disagreement(tokenizer: TextTokenizer, theirs: list[int]) -> str:
 
 
 def _notes_of(config: Path) -> dict[str, Any]:
-    """What `midfill train` has written about the model; empty without a readable config."""
+    """The notes of `midfill train` about the model; empty without a readable config."""
     try:
         parsed = json.loads(config.read_text(encoding="utf-8"))
     except (OSError, ValueError):

@@ -16,11 +16,11 @@ from typing import Any, TypeVar
 from msgspec import structs
 
 from inference.engine.interface import AnyEngine, DeviceHooks, EngineInfo
+from inference.engine.partial_words import PartialWordCache
 from inference.engine.request import Request, validate
 from inference.engine.sessions import is_anonymous, user_of
 from inference.engine.short_prompts import PrefillSpeed, choose_prompt
 from inference.engine.slots import Resident
-from inference.engine.typed_choices import TypedChoices
 from inference.remote.completing import RemoteCompleter, RemoteRun
 from inference.remote.server import GenerationQuery, ModelServer, ServerFacts
 from inference.remote.slots import RemoteSlot, RemoteSlots
@@ -120,12 +120,12 @@ class RemoteEngine(AnyEngine):
         self.tokens_checked = tokens_checked
         self._server = server
         self._facts = facts
-        self._places = RemoteSlots(facts.slots, keeps_states=facts.keeps_states)
+        self._slots = RemoteSlots(facts.slots, keeps_states=facts.keeps_states)
         self._speed = PrefillSpeed(assumed_fast=False)
         self._has_failed = False  # a request to the server
         self._replaced = ""  # why the server is not the one that the engine connected to; empty while it is
         self._healer = Healer(tokenizer) if heals else None
-        self._typed_choices = TypedChoices(tokenizer.bytes_of)
+        self._partial_words = PartialWordCache(tokenizer.bytes_of)
         self._loop = loop
         self._warning = warning
         self._on_close = on_close
@@ -145,9 +145,9 @@ class RemoteEngine(AnyEngine):
     def notice(self) -> str:
         """The warnings, and how much the server has dropped that was resident before."""
         notices = [self._warning, UNREPORTED if self.hides_cached else ""]
-        if lost := self._places.lost_tokens:
+        if lost := self._slots.lost_tokens:
             notices.append(
-                f"the engine had dropped {lost} cached tokens when {self._places.requests_with_losses} requests needed "
+                f"the engine had dropped {lost} cached tokens when {self._slots.requests_with_losses} requests needed "
                 "them: give it more slots or cache memory"
             )
         return "; ".join(filter(None, notices))
@@ -197,29 +197,29 @@ class RemoteEngine(AnyEngine):
 
     def forget(self, session: str) -> None:
         """Erase the slots that hold the document, where the server has slots."""
-        self._typed_choices.forget(session)
-        for place in self._places.forget(session):
-            self._erase(place)
+        self._partial_words.forget(session)
+        for slot in self._slots.forget(session):
+            self._erase(slot)
 
     def documents(self) -> set[str]:
-        return self._places.documents().union(map(document_of, self._typed_choices.sessions()))
+        return self._slots.documents().union(map(document_of, self._partial_words.sessions()))
 
     def release(self, session: str) -> None:
-        self._places.unpin(session)
+        self._slots.unpin(session)
 
     def free(self, *, disk: bool) -> None:  # noqa: ARG002 - the server saves nothing
         """Erase the slots, where the server has them."""
-        self._typed_choices.clear()
-        for place in self._places.forget_all():
-            self._erase(place)
+        self._partial_words.clear()
+        for slot in self._slots.forget_all():
+            self._erase(slot)
 
     def stats(self) -> StoreStats:
         """The server's resident tokens, as far as the core knows them."""
-        tier = TierStats("engine", used_bytes=0, budget_bytes=0, tokens=self._places.resident_tokens, pages=0)
-        return StoreStats((tier,), evicted_tokens=self._places.lost_tokens)
+        tier = TierStats("engine", used_bytes=0, budget_bytes=0, tokens=self._slots.resident_tokens, pages=0)
+        return StoreStats((tier,), evicted_tokens=self._slots.lost_tokens)
 
     def residents(self) -> tuple[Resident, ...]:
-        return self._places.residents
+        return self._slots.residents
 
     def prompt_spans(self, request: CompletionRequest, usage: Usage) -> tuple[PromptSpan, ...]:
         return prompt_spans_of(request, usage, self.tokenizer, self.info.context_tokens, self._healer)
@@ -240,33 +240,33 @@ class RemoteEngine(AnyEngine):
         self._on_close()
 
     def _prepare(self, request: Request) -> RemoteRun:
-        """Check the request as the local engine does, tokenize its prompt, and acquire a place at the server."""
+        """Check the request as the local engine does, tokenize its prompt, and acquire a slot at the server."""
         validate(request.spec)
         limit, cost = self.info.context_tokens, request.cost
         request.spec = structs.replace(request.spec, max_tokens=min(request.spec.max_tokens, limit // 2))
         cost.block_tokens = self._facts.block_tokens
         if self._facts.slots == 1:  # which the whole prompt and the short one would take from each other
-            settled = self._tokenize(request.spec)
+            stable = self._tokenize(request.spec)
         else:
-            settled = choose_prompt(request, self._tokenize, self._places.missing, self._speed)
+            stable = choose_prompt(request, self._tokenize, self._slots.missing, self._speed)
         spec = request.spec
-        start = self._typed_choices.start(spec, settled)
+        start = self._partial_words.start(spec, stable)
         token_ids = start.prompt.token_ids
         cost.prompt_tokens = len(token_ids)
-        place = self._places.acquire(spec.session, token_ids)
+        slot = self._slots.acquire(spec.session, token_ids)
         cost.prepared = time.perf_counter()
-        reuse = spec.reuse and not (self._separates_users and place.is_foreign)
-        expected = min(common_prefix_length(place.token_ids, token_ids), len(token_ids) - 1) if reuse else 0
+        reuse = spec.reuse and not (self._separates_users and slot.is_foreign)
+        expected = min(common_prefix_length(slot.token_ids, token_ids), len(token_ids) - 1) if reuse else 0
         query = GenerationQuery(
             token_ids=token_ids,
             max_tokens=spec.max_tokens,
             end_ids=tuple(sorted(self.tokenizer.markers.end)),
             session=_opaque(_key(spec.session, token_ids)),
-            slot=place.number,
+            slot=slot.number,
             reuse=reuse,
             salt=_opaque(user) if self._separates_users and (user := user_of(spec.session)) else "",
         )
-        run = RemoteRun(request, start, query, place, expected - expected % cost.block_tokens)
+        run = RemoteRun(request, start, query, slot, expected - expected % cost.block_tokens)
         if self._facts.keeps_states and not spec.max_tokens:
             end = start.prompt.prefix_end(self.tokenizer.markers)
             run.mark = end if end > expected else 0
@@ -294,21 +294,21 @@ class RemoteEngine(AnyEngine):
             self._speed.note(run.recomputed, run.cost.prefilled - run.cost.prepared)
         resident = run.start.prompt.token_ids
         if not run.is_prefilled:  # what it shares with the prompt before it is still there
-            resident = resident[: 0 if run.place.is_foreign else run.expected_cached]
-        if self._places.release(run.place, resident):
-            self._erase(run.place)
+            resident = resident[: 0 if run.slot.is_foreign else run.expected_cached]
+        if self._slots.release(run.slot, resident):
+            self._erase(run.slot)
         if run.cached_tokens is not None:
-            if self._places.note_cached(run.expected_cached, run.cached_tokens):
+            if self._slots.note_cached(run.expected_cached, run.cached_tokens):
                 self._loop.start(self._check_facts())
         elif run.has_ended:
             self.hides_cached = True
         return run.request
 
-    def _erase(self, place: RemoteSlot) -> None:
+    def _erase(self, slot: RemoteSlot) -> None:
         """Drop the slot's text, before its next request; the log tells where that fails."""
         try:
-            if place.number is not None:
-                self._loop.start(self._overwrite(place.number)).result(CLOSE_S)
+            if slot.number is not None:
+                self._loop.start(self._overwrite(slot.number)).result(CLOSE_S)
                 return
             reason = "it evicts by its own rules alone"
         except (MidfillError, TimeoutError) as error:

@@ -93,7 +93,7 @@ EndReason = Literal["eos", "stop", "length"]
 
 @dataclass(frozen=True, slots=True)
 class ServerFacts:
-    """What a server reports about itself when the core connects."""
+    """The facts that a server reports about itself when the core connects."""
 
     name: str  # the server's name for its model
     model_places: tuple[str, ...]  # where the model may be found: files, folders or hub names, the likeliest first

@@ -33,15 +33,15 @@ class RemoteSlot:
 
 
 class RemoteSlots:
-    """Gives each session the place that has its last prompt. For one thread only."""
+    """Gives each session the slot that has its last prompt. For one thread only."""
 
-    def __init__(self, slots: int | None, *, keeps_states: bool = False) -> None:
-        """`slots` is None for a server that places prompts by itself; for `keeps_states` see `ServerFacts`."""
-        self._slots = slots
-        self._tolerance = BLOCK_TOLERANCE_TOKENS if slots is None else TOLERANCE_TOKENS
+    def __init__(self, server_slots: int | None, *, keeps_states: bool = False) -> None:
+        """`server_slots` is None for a server that places prompts by itself; for `keeps_states` see `ServerFacts`."""
+        self._server_slots = server_slots
+        self._tolerance = BLOCK_TOLERANCE_TOKENS if server_slots is None else TOLERANCE_TOKENS
         if keeps_states:
             self._tolerance = STATE_TOLERANCE_TOKENS
-        self._idle = [RemoteSlot(number) for number in range(slots or 0)]  # the least recently used first
+        self._idle = [RemoteSlot(number) for number in range(server_slots or 0)]  # the least recently used first
         self._in_use: list[RemoteSlot] = []
         self.requests_with_losses = 0
         self.lost_tokens = 0
@@ -49,48 +49,48 @@ class RemoteSlots:
     @property
     def resident_tokens(self) -> int:
         """Tokens that the server has resident, if it has dropped none since."""
-        return sum(len(place.token_ids) for place in (*self._idle, *self._in_use))
+        return sum(len(slot.token_ids) for slot in (*self._idle, *self._in_use))
 
     @property
     def residents(self) -> tuple[Resident, ...]:
         """The sessions' last prompts, if the server has dropped nothing since."""
-        places = [place for place in (*self._in_use, *reversed(self._idle)) if place.session and place.token_ids]
-        return tuple(Resident(place.session, len(place.token_ids)) for place in places[:MOST_RESIDENTS])
+        slots = [slot for slot in (*self._in_use, *reversed(self._idle)) if slot.session and slot.token_ids]
+        return tuple(Resident(slot.session, len(slot.token_ids)) for slot in slots[:MOST_RESIDENTS])
 
     def missing(self, session: str, token_ids: TokenIds) -> int:
-        """Number of these tokens that the session's place does not hold, if the server has dropped nothing since."""
-        lengths = (common_prefix_length(place.token_ids, token_ids) for place in self._idle if place.session == session)
+        """Number of these tokens that the session's slot does not hold, if the server has dropped nothing since."""
+        lengths = (common_prefix_length(slot.token_ids, token_ids) for slot in self._idle if slot.session == session)
         return len(token_ids) - max(lengths, default=0)
 
     def acquire(self, session: str, token_ids: TokenIds) -> RemoteSlot:
-        """The place for a request; an anonymous one gets the anonymous prompt that shares most tokens with it."""
-        place = self._own(session, token_ids)
-        if place is None:
-            place = self._other()
-            place.is_foreign |= place.number is not None and user_of(session) != user_of(place.session)
-            place.session, place.token_ids = session, packed()
+        """The slot for a request; an anonymous one gets the anonymous prompt that shares most tokens with it."""
+        slot = self._own(session, token_ids)
+        if slot is None:
+            slot = self._other()
+            slot.is_foreign |= slot.number is not None and user_of(session) != user_of(slot.session)
+            slot.session, slot.token_ids = session, packed()
         else:
-            self._idle.remove(place)
-        self._in_use.append(place)
-        return place
+            self._idle.remove(slot)
+        self._in_use.append(slot)
+        return slot
 
-    def release(self, place: RemoteSlot, token_ids: TokenIds) -> bool:
-        """End the use of a place; True if it must be erased, because its document was forgotten meanwhile.
+    def release(self, slot: RemoteSlot, token_ids: TokenIds) -> bool:
+        """End the use of a slot; True if it must be erased, because its document was forgotten meanwhile.
 
         `token_ids` is what is resident of the prompt now, as far as is known.
         """
-        place.token_ids = token_ids
-        self._in_use.remove(place)
-        if self._slots is not None and any(other.number is None for other in (place, *self._in_use)):
-            for other in (place, *self._idle, *self._in_use):
+        slot.token_ids = token_ids
+        self._in_use.remove(slot)
+        if self._server_slots is not None and any(other.number is None for other in (slot, *self._in_use)):
+            for other in (slot, *self._idle, *self._in_use):
                 other.is_foreign = True  # a prompt without a slot of its own may be, or come to be, in any
         elif token_ids:
-            place.is_foreign = False
-        if (place.number is None) == (self._slots is None):
-            self._idle.append(place)
-        if not place.dropped_on_release:
+            slot.is_foreign = False
+        if (slot.number is None) == (self._server_slots is None):
+            self._idle.append(slot)
+        if not slot.dropped_on_release:
             return False
-        place.session, place.token_ids, place.dropped_on_release = "", packed(), False
+        slot.session, slot.token_ids, slot.dropped_on_release = "", packed(), False
         return True
 
     def note_cached(self, expected: int, cached: int) -> bool:
@@ -102,46 +102,47 @@ class RemoteSlots:
         return cached == 0
 
     def unpin(self, session: str) -> None:
-        """Make the session's places the first that others acquire."""
-        for place in tuple(self._idle):
-            if place.session in (session, short_session(session)):
-                self._idle.remove(place)
-                self._idle.insert(0, place)
+        """Make the session's slots the first that others acquire."""
+        for slot in tuple(self._idle):
+            if slot.session in (session, short_session(session)):
+                self._idle.remove(slot)
+                self._idle.insert(0, slot)
 
     def documents(self) -> set[str]:
         """The documents of all prompts."""
-        return {document_of(place.session) for place in (*self._idle, *self._in_use) if place.session}
+        return {document_of(slot.session) for slot in (*self._idle, *self._in_use) if slot.session}
 
     def forget_all(self) -> list[RemoteSlot]:
-        """Forget all prompts, while no place is in use; returns the places that must be erased."""
-        return [place for session in {place.session for place in self._idle} for place in self.forget(session)]
+        """Forget all prompts, while no slot is in use; returns the slots that must be erased."""
+        return [slot for session in {slot.session for slot in self._idle} for slot in self.forget(session)]
 
     def forget(self, session: str) -> list[RemoteSlot]:
-        """Forget the prompts of the session's document; returns the places that must be erased now.
+        """Forget the prompts of the session's document; returns the slots that must be erased now.
 
-        A place in use is forgotten when it is released.
+        A slot in use is forgotten when it is released.
         """
         document = document_of(session)
-        for place in self._in_use:
-            place.dropped_on_release |= document_of(place.session) == document
-        found = [place for place in self._idle if document_of(place.session) == document]
-        for place in found:
-            place.session, place.token_ids = "", packed()
+        for slot in self._in_use:
+            slot.dropped_on_release |= document_of(slot.session) == document
+        found = [slot for slot in self._idle if document_of(slot.session) == document]
+        for slot in found:
+            slot.session, slot.token_ids = "", packed()
         return found
 
     def _own(self, session: str, token_ids: TokenIds) -> RemoteSlot | None:
-        own = [place for place in self._idle if place.session == session]
+        own = [slot for slot in self._idle if slot.session == session]
         if is_anonymous(session):
-            shared = [(common_prefix_length(place.token_ids, token_ids), place) for place in own]
-            length, place = max(shared, key=lambda entry: entry[0], default=(0, None))
-            return place if length > SHARED_BY_CHANCE else None
+            shared = [(common_prefix_length(slot.token_ids, token_ids), slot) for slot in own]
+            length, slot = max(shared, key=lambda entry: entry[0], default=(0, None))
+            return slot if length > SHARED_BY_CHANCE else None
         return own[-1] if own else None
 
     def _other(self) -> RemoteSlot:
-        """An empty place, or the least recently used one."""
-        if not self._idle or (self._slots is None and len(self._idle) + len(self._in_use) < MAX_SESSIONS):
-            return RemoteSlot(None, is_foreign=self._slots is not None)  # the request waits at the server for any slot
-        empty = [place for place in self._idle if not place.session]
-        place = (empty or self._idle)[0]
-        self._idle.remove(place)
-        return place
+        """An empty slot, or the least recently used one."""
+        if not self._idle or (self._server_slots is None and len(self._idle) + len(self._in_use) < MAX_SESSIONS):
+            # The request waits at the server for any slot.
+            return RemoteSlot(None, is_foreign=self._server_slots is not None)
+        empty = [slot for slot in self._idle if not slot.session]
+        slot = (empty or self._idle)[0]
+        self._idle.remove(slot)
+        return slot

@@ -234,7 +234,7 @@ def _model_name(where: str) -> str:
 
 
 def _lack(named: Sequence[FIMFormat], known_tokens: Container[str]) -> str:
-    """What a tokenizer lacks to be of the family that it has the markers of, or of any."""
+    """The markers that a tokenizer lacks to be of the family that it has the markers of, or of any."""
     missing = {
         fim.name: [token for token in fim.required_tokens if token not in known_tokens]
         for fim in named
@@ -282,7 +282,7 @@ class _Markers:
 
     @property
     def first(self) -> tuple[str, ...]:
-        """What a prompt begins with, behind the marker of its beginning."""
+        """The text that a prompt begins with, behind the marker of its beginning."""
         return (self.prefix, self.suffix, *self.separators, *self.repositories)
 
 
@@ -324,7 +324,7 @@ def _read(text: str, markers: _Markers) -> RenderedPrompt | None:
 
 
 def _cut_at_first(text: str, *strings: str) -> tuple[str, str, str] | None:
-    """What stands before the first of the strings, this string, and what stands behind it."""
+    """The text before the first of the strings, this string, and the text behind it."""
     place, first = min(((text.find(string), string) for string in strings if string in text), default=(-1, ""))
     return None if place < 0 else (text[:place], first, text[place + len(first) :])
 

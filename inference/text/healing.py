@@ -1,4 +1,4 @@
-"""Token healing: splits an increment into settled tokens and typed bytes that decoding must spell first."""
+"""Token healing: splits an increment into stable tokens and typed bytes that decoding must spell first."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from protocol.errors import BadModel
 from protocol.settings import Healing
 
 MOST_TYPED_BYTES = 256
-"""A longer end of an increment without a settled token is no word that is being typed, and is not healed."""
+"""A longer end of an increment without a stable token is no word that is being typed, and is not healed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,11 +39,11 @@ class Healer:
     def heal(self, increment: str) -> HealedIncrement:
         """Back up to the last token boundary of the increment that no continuation can change."""
         token_ids = self._tokenizer.encode(increment)
-        settled = self._tokenizer.settled_tokens(increment)
-        typed = b"".join(map(self.vocabulary.bytes_of, token_ids[settled:]))
+        stable = self._tokenizer.stable_tokens(increment)
+        typed = b"".join(map(self.vocabulary.bytes_of, token_ids[stable:]))
         if len(typed) > MOST_TYPED_BYTES:
             return HealedIncrement(token_ids, b"")
-        return HealedIncrement(token_ids[:settled], typed)
+        return HealedIncrement(token_ids[:stable], typed)
 
 
 class TypedBytes:

@@ -33,7 +33,7 @@ SHORT_SUFFIX_CHARS = 320
 
 
 def short_prompt(prompt: Prompt) -> Prompt:
-    """What stands near the cursor, in whole lines, without snippets; a prompt of token ids stays as it is.
+    """The prompt of the text near the cursor, in whole lines, without snippets; a prompt of token ids stays as it is.
 
     It depends only on what stays while the user types on, and on the increment, so each key hits it too.
     """

@@ -58,7 +58,7 @@ class Suffix:
         shared = None if by_itself else self._shared(text)
         return len(text) if shared is None else shared
 
-    def settled(self, text: str) -> int:
+    def stable(self, text: str) -> int:
         """Number of leading characters that `end` cannot take away, however `text` goes on."""
         repeated = self._lines if text.endswith(self._lines) else ""
         length = len(text) - max(len(repeated), begun(self._lines, text))
@@ -129,9 +129,9 @@ class Stops:
         end = self._suffix.end(text, by_itself=reason == "eos")
         return (text, reason) if end == len(text) else (text[:end], "stop")
 
-    def settled(self, text: str) -> int:
+    def stable(self, text: str) -> int:
         """Number of leading characters of a `text` that may continue which no continuation can take away."""
         kept = text.rstrip() if self._rule.indent else text
         if self._rule.closers:  # whether the last line closes the block, and how far, is known at its end
             kept = kept[: max(0, kept.rfind("\n"))].rstrip()
-        return min([self._suffix.settled(kept), *(len(text) - begun(stop, text) for stop in self._texts)])
+        return min([self._suffix.stable(kept), *(len(text) - begun(stop, text) for stop in self._texts)])

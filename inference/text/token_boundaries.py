@@ -26,7 +26,7 @@ FEWEST_PIECES = 2
 """Pieces at the end that a continuation is tested with at first; four times as many while it may change all of them."""
 
 
-def settled_by_pieces(text: str, pieces_of: Callable[[str], Sequence[str]]) -> int:
+def stable_prefix_length(text: str, pieces_of: Callable[[str], Sequence[str]]) -> int:
     """Number of leading bytes of `text` whose byte-level pre-tokenizer pieces no continuation changes.
 
     `pieces_of` returns a text's pieces, one character per byte. BPE merges only within a piece. A continuation changes
@@ -37,22 +37,22 @@ def settled_by_pieces(text: str, pieces_of: Callable[[str], Sequence[str]]) -> i
         near, near_text = pieces[-count:], _text_of(pieces[-count:])
         if pieces_of(near_text) != near:
             near, near_text = pieces, text
-        settled = _settled_pieces(near, near_text, pieces_of)
-        if settled or len(near) == len(pieces):
-            return sum(map(len, pieces[: len(pieces) - len(near) + settled]))
+        stable = _stable_pieces(near, near_text, pieces_of)
+        if stable or len(near) == len(pieces):
+            return sum(map(len, pieces[: len(pieces) - len(near) + stable]))
         count *= 4
 
 
-def _settled_pieces(pieces: Sequence[str], text: str, pieces_of: Callable[[str], Sequence[str]]) -> int:
+def _stable_pieces(pieces: Sequence[str], text: str, pieces_of: Callable[[str], Sequence[str]]) -> int:
     """How many of the pieces of `text` no probe changes."""
-    settled = len(pieces)
+    stable = len(pieces)
     for probe in (*PROBES, *(AFTER_APOSTROPHE if "'" in text[-2:] else ())):
         changed = pieces_of(text + probe)
-        while changed[:settled] != pieces[:settled]:
-            settled -= 1
-        if not settled:
+        while changed[:stable] != pieces[:stable]:
+            stable -= 1
+        if not stable:
             break
-    return settled
+    return stable
 
 
 def _text_of(pieces: Iterable[str]) -> str:
@@ -70,18 +70,18 @@ class MergePairs:
         joined = "\0".join(token for token in tokens if len(token) > 1)
         self._is_within_a_token = lru_cache(_MOST_PAIRS)(lambda pair: pair in joined)
 
-    def settled(self, text: str, token_lengths: Sequence[int]) -> int:
+    def stable(self, text: str, token_lengths: Sequence[int]) -> int:
         """Number of leading bytes of `text` in tokens that no continuation changes; `token_lengths` are in bytes.
 
         `text` is the input of the merges, with SPACE_MARK for a space, which counts as one byte.
         """
         ends = set(accumulate(token_lengths))
-        settled = position = 0
+        stable = position = 0
         for before, after in pairwise(text):
             position += 1 if before == SPACE_MARK else len(before.encode())
             if position in ends and not self._is_within_a_token(before + after):
-                settled = position
-        return settled
+                stable = position
+        return stable
 
 
 AllowedIds = NDArray[np.int64]

@@ -21,7 +21,7 @@ from typing import Any, Generic, TypeVar
 from tokenizers import Tokenizer
 
 from inference.text.fim import AUTO, FIMFormat, choose_format
-from inference.text.token_boundaries import MergePairs, settled_by_pieces
+from inference.text.token_boundaries import MergePairs, stable_prefix_length
 from inference.text.token_ids import (
     BYTES_PER_ID,
     SPACE_MARK,
@@ -240,28 +240,28 @@ class TextTokenizer:
         """How many tokens `text` has as one fragment."""
         return len(self.encode(text))
 
-    def settled_tokens(self, fragment: str) -> int:
+    def stable_tokens(self, fragment: str) -> int:
         """How many leading tokens of `fragment` it has whatever text follows it."""
         if not fragment:
             return 0
         last_block = list(split_segments(fragment, self._cut_rule))[-1]  # where it begins depends on nothing after it
         last_tokens = self._remembered(self._blocks, last_block, self._encode_block)
         lengths = [len(self._text_bytes(token_id)) for token_id in last_tokens]
-        settled_bytes = self._settled_bytes(last_block, lengths)
-        settled = 0
-        while settled_bytes > 0:
-            settled_bytes -= lengths[settled]
-            settled += 1
-        assert settled_bytes == 0, f"{last_block!r} has no token that ends where its settled bytes do"
-        return len(self.encode(fragment)) - len(last_tokens) + settled
+        stable_bytes = self._stable_bytes(last_block, lengths)
+        stable = 0
+        while stable_bytes > 0:
+            stable_bytes -= lengths[stable]
+            stable += 1
+        assert stable_bytes == 0, f"{last_block!r} has no token that ends where its stable bytes do"
+        return len(self.encode(fragment)) - len(last_tokens) + stable
 
     def text_tokens(self) -> dict[int, bytes]:
-        """What every token that is text spells."""
+        """The bytes of every token that is text."""
         spelled = ((token_id, self.bytes_of(token_id)) for token_id in range(self.vocabulary_size))
         return {token_id: token_bytes for token_id, token_bytes in spelled if token_bytes is not None}
 
     def bytes_of(self, token_id: int) -> bytes | None:
-        """What a token spells; None where it is no text."""
+        """The bytes of a token; None if it is no text."""
         if token_id not in self._bytes_of_id:
             token = None if token_id in self._not_text else self._tokenizer.id_to_token(token_id)
             bytes_of = bytes_of_token if self.is_byte_level else bytes_of_piece
@@ -303,11 +303,11 @@ class TextTokenizer:
             return [text]
         return [piece for piece, _ in self._tokenizer.pre_tokenizer.pre_tokenize_str(text)]
 
-    def _settled_bytes(self, block: str, token_lengths: Sequence[int]) -> int:
+    def _stable_bytes(self, block: str, token_lengths: Sequence[int]) -> int:
         text = _without_surrogates(block)
         if not self.is_byte_level:
-            return self._merge_pairs.settled(self._normalized(text).replace(" ", SPACE_MARK), token_lengths)
-        return 0 if self._hides_pieces else settled_by_pieces(text, self._pieces_of_blocks)
+            return self._merge_pairs.stable(self._normalized(text).replace(" ", SPACE_MARK), token_lengths)
+        return 0 if self._hides_pieces else stable_prefix_length(text, self._pieces_of_blocks)
 
     def _pieces_of_blocks(self, text: str) -> list[str]:
         if is_one_segment(text):

@@ -126,7 +126,7 @@ class Baselines:
         self._baselines.pop(uri, None)
 
     def edited(self, document: Document) -> EditedText | None:
-        """What has changed since; None if nothing has, or more than a user types."""
+        """The change since; None if nothing has, or more than a user types."""
         known = self._baselines.get(document.uri)
         if known is None or known.document is not document:
             return None

@@ -13,7 +13,7 @@ from pathlib import Path
 from lsp_server.context.document_sources import DocumentVisits, RecentEdits, SimilarChunks
 from lsp_server.context.index_sources import Definitions, NeighbourTexts, Usages, neighbours_of
 from lsp_server.context.proposals import CutSnippet, FileText, PromptPlace, Source, TextProposal
-from lsp_server.context.ring import ContextRing
+from lsp_server.context.snippet_pool import SnippetPool
 from lsp_server.context.staged_changes import StagedChanges
 from lsp_server.documents.documents import Document, Position
 from lsp_server.documents.languages import related
@@ -28,7 +28,7 @@ _MAX_OPEN_TEXTS = 20
 _MAX_LINES = 2_000  # of another open document, around its last visit
 
 
-def place_of(document: Document, cursor: Position, ring: ContextRing) -> PromptPlace:
+def place_of(document: Document, cursor: Position, pool: SnippetPool) -> PromptPlace:
     """A snapshot of what sources may read for a prompt at the cursor."""
     lines, (line, column) = document.lines, cursor
     return PromptPlace(
@@ -37,13 +37,13 @@ def place_of(document: Document, cursor: Position, ring: ContextRing) -> PromptP
         head=tuple(lines[:_HEAD_LINES]),
         before=(*lines[max(0, line - _LINES_AROUND) : line], lines[line][:column]),
         after=(lines[line][column:], *lines[line + 1 : line + 1 + _LINES_AROUND]),
-        open_texts=tuple(_open_texts(document, ring)),
-        edited=tuple(ring.edits(document.uri)),
+        open_texts=tuple(_open_texts(document, pool)),
+        edited=tuple(pool.edits(document.uri)),
     )
 
 
-def _open_texts(document: Document, ring: ContextRing) -> Iterator[FileText]:
-    others = (each for each in ring.documents if each.document.uri != document.uri)
+def _open_texts(document: Document, pool: SnippetPool) -> Iterator[FileText]:
+    others = (each for each in pool.documents if each.document.uri != document.uri)
     alike = (each for each in others if related(each.document.language_id, document.language_id))
     for each in islice(alike, _MAX_OPEN_TEXTS):
         first = _first_line(each)
@@ -62,8 +62,8 @@ class Gathering:
     `indexes` gives the index file of each workspace folder.
     """
 
-    def __init__(self, ring: ContextRing, verdicts: Verdicts, indexes: Mapping[Path, Path]) -> None:
-        self._ring = ring
+    def __init__(self, pool: SnippetPool, verdicts: Verdicts, indexes: Mapping[Path, Path]) -> None:
+        self._pool = pool
         self._verdicts = verdicts
         self._sources: Mapping[ContextSource, Source] = {
             "definitions": Definitions(indexes),
@@ -77,7 +77,7 @@ class Gathering:
         self._running: asyncio.Task[None] | None = None
 
     async def gather(self, document: Document, cursor: Position, enabled: Collection[ContextSource]) -> None:
-        """Let the ring know what the enabled sources propose for this place; a failure is logged, and changes nothing.
+        """Let the pool know what the enabled sources propose for this place; a failure is logged, and changes nothing.
 
         If the caller is cancelled, the work goes on, and the next call waits for it.
         """
@@ -90,7 +90,7 @@ class Gathering:
 
     async def _gather(self, document: Document, cursor: Position, enabled: Collection[ContextSource]) -> None:
         in_thread = asyncio.get_running_loop().run_in_executor
-        place = place_of(document, cursor, self._ring)
+        place = place_of(document, cursor, self._pool)
         beside: list[str] = []
         try:
             if "similar" in enabled:
@@ -98,13 +98,13 @@ class Gathering:
                 beside = await in_thread(self._thread, neighbours_of, document.uri, known)
                 await self._verdicts.look(beside)
             allowed = [uri for uri in beside if not self._verdicts.is_excluded(uri)]
-            snippets = tuple(self._ring.selection(document.uri))
+            snippets = tuple(self._pool.selection(document.uri))
             proposals, gone = await in_thread(self._thread, self._propose, place, allowed, enabled, snippets)
             await self._verdicts.look({each.uri for each in proposals})
         except Exception:  # a fault in a source costs its proposals, never the suggestion
             logger.exception("no proposals for %s", document.uri)
             return
-        self._ring.gathered(document.uri, proposals, gone)
+        self._pool.gathered(document.uri, proposals, gone)
 
     def _propose(
         self,

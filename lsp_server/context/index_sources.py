@@ -67,7 +67,7 @@ class NeighbourTexts:
             del self._remembered[next(iter(self._remembered))]
 
     def gone(self, snippets: Iterable[CutSnippet]) -> frozenset[CutSnippet]:
-        """Those whose files have changed since they were read, and do not contain them any more."""
+        """The entries whose files have changed since they were read, and do not contain them any more."""
         changed = [each for each in snippets if each.stamp is not None and _stamp(each.uri) != each.stamp]
         return frozenset(each for each in changed if not self._has(each))
 
@@ -225,7 +225,7 @@ _BRACKETS = {"(": 1, "[": 1, "{": 1, ")": -1, "]": -1, "}": -1}
 
 @dataclass(frozen=True, slots=True)
 class _Here:
-    """What uses are compared with: the identifiers around the cursor, and the text before it in its line."""
+    """The text that uses are compared with: the identifiers around the cursor, and the text before it in its line."""
 
     identifiers: frozenset[str]
     word: str

@@ -176,7 +176,7 @@ class TextProposal:
 
     @property
     def text(self) -> str:
-        """What the prompt gets."""
+        """The lines as the prompt gets them."""
         return self.shown or "".join(self.lines).replace("\r\n", "\n")
 
     def cut(self, path: str, max_chars: int, taken: Sequence[range]) -> CutSnippet | None:
@@ -196,7 +196,7 @@ Proposal = LineProposal | TextProposal
 
 @dataclass(frozen=True, slots=True)
 class EditedText:
-    """What the user changed in an open document: its lines from `first` on were `old` and are `new`."""
+    """A change of an open document: its lines from `first` on were `old` and are `new`."""
 
     uri: str
     first: int
@@ -217,7 +217,7 @@ class FileText:
 
 @dataclass(frozen=True, slots=True)
 class PromptPlace:
-    """Where a prompt will be laid, with all that a source may read; a snapshot that threads can share.
+    """The place where a prompt will be laid, with all that a source may read; a snapshot that threads can share.
 
     `head` are the first lines of the document, with its imports; `before` and `after` the lines around the cursor.
     """
@@ -241,4 +241,4 @@ class Source(Protocol):
     """A source that works in a thread, one place at a time."""
 
     def propose(self, place: PromptPlace) -> Sequence[TextProposal]:
-        """What it proposes for the place, best first; it never raises for hostile text."""
+        """Its proposals for the place, best first; it never raises for hostile text."""

@@ -150,7 +150,7 @@ _LINES_BEFORE, _LINES_AFTER = 40, 15  # around the cursor, whose identifiers are
 
 @dataclass(frozen=True, slots=True)
 class Symbols:
-    """What a place refers to, and where to look it up.
+    """A reference at a place, and where to look it up.
 
     Attributes:
         folder: the workspace folder of the document.

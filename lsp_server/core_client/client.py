@@ -56,7 +56,7 @@ from protocol.wire import (
 
 
 def in_words(error: Exception) -> str:
-    """What went wrong, without numbers of errors and calls: asyncio's text names both."""
+    """The error in words, without numbers of errors and calls: asyncio's text names both."""
     if isinstance(error, OSError) and error.errno and not isinstance(error, ssl.SSLError | socket.gaierror):
         return os.strerror(error.errno).lower()
     if isinstance(error, socket.gaierror):
@@ -120,7 +120,7 @@ _LOADING_TIMEOUT_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Where a core listens, and the token that it requires."""
+    """The URL of a core, and the token that it requires."""
 
     url: str
     token: str = field(repr=False)
@@ -220,7 +220,7 @@ class CoreClient:
         return completion
 
     async def memory(self) -> CoreMemory:
-        """What the core holds in memory and on disk; errors as from `complete`."""
+        """The core's memory and disk in use; errors as from `complete`."""
         memory: CoreMemory = await self._ask(Describe(next(self._ids)))
         return memory
 

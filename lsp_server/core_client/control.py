@@ -89,7 +89,7 @@ def summary(memory: CoreMemory) -> str:
 
 
 def freed(before: CoreMemory, after: CoreMemory) -> str:
-    """What a core has given back, in one line."""
+    """The memory that a core has freed, in one line."""
 
     def tokens(memory: CoreMemory) -> int:
         return sum(tier.tokens for tier in memory.tiers)

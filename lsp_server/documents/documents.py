@@ -41,7 +41,7 @@ class Replacement(NamedTuple):
 
 
 class LineChange(NamedTuple):
-    """What an edit did to the lines: `removed` lines from `first` on became `added` lines."""
+    """A change of lines: `removed` lines from `first` on became `added` lines."""
 
     first: int
     removed: int
@@ -141,18 +141,18 @@ class Span:
 
 
 def end_of(start: Position, text: str) -> Position:
-    """Where `text` ends if it begins at `start`."""
+    """The end of `text` if it begins at `start`."""
     return moved(start, Edit(start, start, text)) if text else start
 
 
 def follow_span(span: Span, edit: Edit) -> Span:
-    """Where the span is after an edit; text inserted right at its end belongs to it only while it is empty."""
+    """The span after an edit; text inserted right at its end belongs to it only while it is empty."""
     empty = span.start == span.end
     return Span(_start(span.start, edit, stays=empty), _end(span.end, edit, grows=empty))
 
 
 def follow_cursor(cursor: Position, edit: Edit) -> Position:
-    """Where a cursor is after an edit: behind text inserted at it; in a replaced text, at most at the new text's end.
+    """The cursor after an edit: behind text inserted at it; in a replaced text, at most at the new text's end.
 
     The position may lie outside of the document where the edit joined or split a line end.
     """
@@ -176,7 +176,7 @@ def _end(end: Position, edit: Edit, *, grows: bool) -> Position:
 
 
 def moved(position: Position, edit: Edit) -> Position:
-    """Where `position` is after the edit; it must not lie before the edit's end."""
+    """The position after the edit; it must not lie before the edit's end."""
     inserted = split_lines(edit.text)
     last_line = edit.start.line + len(inserted) - 1
     last_column = len(inserted[-1]) + (edit.start.column if len(inserted) == 1 else 0)
@@ -269,7 +269,7 @@ class Cells:
         self.document.lines = [*lines, ""]
 
     def position(self, cell: Document, position: Position) -> Position:
-        """Where a position in the cell lies in `document`."""
+        """The position in `document` of one in the cell."""
         return Position(self._first_line(cell) + position.line, position.column)
 
     def change(self, cell: Document, change: LineChange) -> LineChange:

@@ -30,13 +30,13 @@ class Tracked:
 
     @classmethod
     def of_paths(cls, paths: frozenset[str]) -> Tracked:
-        """Those of the files at these paths."""
+        """The tracked files of these paths, with their folders."""
         parents = {path.rpartition("/")[0] for path in paths}
         return cls(paths, frozenset(folder for parent in parents for folder in _with_outer(parent)))
 
 
 def read_index(data: bytes) -> Tracked:
-    """What the index file tracks; BadIndex if it is too long, damaged, split into two files or of another version.
+    """The paths tracked by the file; BadIndex if it is too long, damaged, split into two files or of another version.
 
     Of a sparse index, the folders that are not checked out are paths, with a `/` at their end.
     """

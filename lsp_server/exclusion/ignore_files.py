@@ -180,7 +180,7 @@ _MOST_REPORTED = 10  # bad lines of one ignore file
 
 @dataclass(frozen=True, slots=True)
 class _Repository:
-    """Where a repository keeps what concerns its working tree."""
+    """The folder in which a repository keeps what concerns its working tree."""
 
     excludes: str  # info/exclude
     index: str
@@ -273,7 +273,7 @@ class IgnoreFiles:
         return file
 
     def _index(self, path: str) -> Tracked:
-        """What the index of git at a path tracks; nothing if it is too long or cannot be read."""
+        """The paths that the index of git at a path tracks; none if it is too long or cannot be read."""
         signature = self._signature(path)
         known_signature, known = self._tracked.get(path, (None, Tracked()))
         if signature != known_signature:

@@ -1,4 +1,4 @@
-"""What all families of next-edit models share: a laid prompt, the answer read from it, and the edit that it makes."""
+"""Common to all families of next-edit models: a laid prompt, the answer read from it, and the edit that it makes."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ class NextEditFormat(Protocol):
         ...
 
     def read(self, prompt: LaidPrompt, answer: str, finish_reason: FinishReason) -> NewRegion:
-        """What the model's answer says; BadAnswer if it says nothing in this format."""
+        """The edit of the model's answer; BadAnswer if it says nothing in this format."""
         ...
 
 

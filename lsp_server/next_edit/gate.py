@@ -31,7 +31,7 @@ FAR_LINES = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Moment:
-    """What is known of the editor when a next edit may be asked for; times in seconds."""
+    """The state of the editor when a next edit may be asked for; times in seconds."""
 
     trigger: Trigger
     changed: bool = True  # the user has edited the document since it was opened
@@ -235,5 +235,5 @@ def reason_not_to_show(proposal: Proposal) -> str | None:
 
 
 def refuse(refused: Sequence[Hunk], proposal: Proposal) -> tuple[Hunk, ...]:
-    """What was refused, with the proposal's hunks; they are known again by their text, wherever it moves."""
+    """The refused hunks with those of the proposal; they are known again by their text, wherever it moves."""
     return (*refused, *proposal.hunks)[-MAX_REFUSED:]

@@ -10,7 +10,7 @@ _MOST_CHARS = 8_000  # to compare more would take a keystroke's time
 
 
 def rebased(offer: Replacement, typed: Replacement) -> Replacement | None:
-    """What is left of the offer after the user's edit; None if nothing is, or if the edit contradicts it.
+    """The rest of the offer after the user's edit; None without one, or if the edit contradicts it.
 
     An edit before or behind the offer only moves it. One inside of it must leave a beginning of the offer's text, or
     bring the document nearer to it by every character, and insert where the text begins or ends.

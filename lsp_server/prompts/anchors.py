@@ -134,7 +134,7 @@ class Anchor:
 
 
 class Fit(NamedTuple):
-    """Where an anchor holds in a document: the increment runs from `start` to the cursor, the gap begins there."""
+    """The fit of an anchor in a document: the increment runs from `start` to the cursor, the gap begins there."""
 
     start: Position
     suffix_start: Position
@@ -188,7 +188,7 @@ def _anchor_position(document: Document, cursor: Position, max_chars: int) -> Po
 
 
 def find(anchor: Anchor, document: Document, cursor: Position, max_chars: int) -> Fit | None:
-    """Where the anchor still holds for this cursor with an increment of at most `max_chars`, or None."""
+    """The fit of the anchor for this cursor with an increment of at most `max_chars`, or None."""
     suffix_start = _find_suffix(anchor, document, cursor)
     if suffix_start is None:
         return None

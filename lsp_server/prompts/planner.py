@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from lsp_server.context.ring import Context
+from lsp_server.context.snippet_pool import Context
 from lsp_server.documents.documents import Document, LineChange, Position
 from lsp_server.prompts.anchors import Anchor, Fit, StickyEdges, WindowBudget, find, lay, suffix_stop
 from protocol.messages import Prompt

@@ -303,10 +303,10 @@ class NextEdits:
         return layout.lay(edited.anchor, document.lines, cursor)
 
     def _snippets(self, opened: OpenDocument) -> tuple[Snippet, ...]:
-        """Those of the document's last completion."""
+        """The snippets of the document's last completion."""
         if not enabled_sources(self._documents.settings):
             return ()
-        verdicts, chosen = opened.workspace.verdicts, opened.workspace.ring.selection(opened.session)
+        verdicts, chosen = opened.workspace.verdicts, opened.workspace.pool.selection(opened.session)
         usable = [each for each in chosen if not verdicts.is_excluded(each.uri)]
         self._sources |= {each.uri for each in usable}
         return tuple(each.snippet for each in usable)

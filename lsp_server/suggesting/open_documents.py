@@ -11,7 +11,7 @@ from pathlib import Path
 
 from lsp_server.context.gathering import Gathering
 from lsp_server.context.index.database import index_file
-from lsp_server.context.ring import ContextRing
+from lsp_server.context.snippet_pool import SnippetPool
 from lsp_server.documents.documents import (
     Cells,
     Document,
@@ -39,10 +39,10 @@ from protocol.settings import ContextSource, Settings
 
 @dataclass(frozen=True, slots=True)
 class EditorWorkspace:
-    """The exclusion verdicts for some workspace folders, and the ring of lines viewed and edited in them."""
+    """The exclusion verdicts for some workspace folders, and the pool of lines viewed and edited in them."""
 
     verdicts: Verdicts
-    ring: ContextRing
+    pool: SnippetPool
     gathering: Gathering
     folders: tuple[Path, ...] = ()
 
@@ -50,9 +50,9 @@ class EditorWorkspace:
     def of_folders(cls, folders: Sequence[str], now: Callable[[], float] = time.monotonic) -> EditorWorkspace:
         """The workspace of these folders' URIs, with nothing viewed yet."""
         verdicts = Verdicts(Exclusion(folders, now), now)
-        ring = ContextRing(verdicts.is_excluded, lambda uri: shown_path(uri, folders))
+        pool = SnippetPool(verdicts.is_excluded, lambda uri: shown_path(uri, folders))
         paths = tuple(Path(path) for path in (split_uri(uri).path for uri in folders) if is_usable(path))
-        return cls(verdicts, ring, Gathering(ring, verdicts, {path: index_file(path) for path in paths}), paths)
+        return cls(verdicts, pool, Gathering(pool, verdicts, {path: index_file(path) for path in paths}), paths)
 
     def planner(self, document: Document, settings: Settings) -> PromptPlanner:
         """The planner of a document's prompts, with snippets of other documents if the settings enable them."""
@@ -64,7 +64,7 @@ class EditorWorkspace:
             document,
             budget,
             settings.strategy,
-            context=lambda budget, adds: self.ring.context_for(
+            context=lambda budget, adds: self.pool.context_for(
                 document.uri,
                 document.language_id,
                 int(settings.other_files_tokens * budget.chars_per_token),
@@ -131,7 +131,7 @@ class OpenDocument:
             self.cells.refresh()
             in_source = self.cells.change(self.document, change)
         self.planner.edited(in_source)
-        self.workspace.ring.edited(self.source, in_source)
+        self.workspace.pool.edited(self.source, in_source)
         self.literals.edited(change.first)
         self.cursor = self.document.nearest(follow_cursor(self.cursor, edit))
         self.latest.supersede()
@@ -185,16 +185,16 @@ class OpenDocument:
         """
         self.cursor = cursor
         if not self.looked_at:
-            self.workspace.ring.visited(self.source, 0)
+            self.workspace.pool.visited(self.source, 0)
             self.looked_at = True
         if not self.inserted_chars:
-            self.workspace.ring.visited(self.source, self._in_source(cursor).line)
+            self.workspace.pool.visited(self.source, self._in_source(cursor).line)
 
     def drop_excluded(self) -> None:
         """Forget the last suggestion of a newly excluded document, and its snippets in other documents' prompts."""
         self.latest.supersede()
         self.suggestions, self.last_exchange = (), None
-        self.workspace.ring.closed(self.session)
+        self.workspace.pool.closed(self.session)
 
 
 logger = logging.getLogger(__name__)
@@ -301,7 +301,7 @@ class OpenDocuments:
         """Forget a document, and return it; nothing happens if it is not open."""
         if (closed := self._open.pop(uri, None)) is not None:
             closed.latest.supersede()
-            self._workspace.ring.closed(uri)
+            self._workspace.pool.closed(uri)
         return closed
 
     def splice_cells(self, notebook: str, start: int, deleted: int, uris: Sequence[str]) -> None:
@@ -316,7 +316,7 @@ class OpenDocuments:
             alike = [cell for cell in cells if cell.document.language_id == language_id]
             together = known.cells.setdefault(language_id, Cells(f"{notebook}#{language_id}", language_id))
             change = together.arrange([cell.document for cell in alike])
-            self._workspace.ring.rearranged(together.document, change)
+            self._workspace.pool.rearranged(together.document, change)
             planner = next((cell.planner for cell in alike if cell.cells is together), None)
             if planner is None:
                 planner = self._workspace.planner(together.document, self.settings)
@@ -329,7 +329,7 @@ class OpenDocuments:
         """Forget a notebook whose cells are closed; returns the core's sessions of its prompts."""
         sessions = [cells.document.uri for cells in self._notebooks.pop(notebook, _Notebook()).cells.values()]
         for session in sessions:
-            self._workspace.ring.closed(session)
+            self._workspace.pool.closed(session)
         return sessions
 
     def change(self, uri: str, version: int, changes: Sequence[Change]) -> None:

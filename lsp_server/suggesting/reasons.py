@@ -12,7 +12,7 @@ from protocol.errors import MidfillError
 from protocol.settings import SuggestIn
 
 Switch = Literal["", "workspace", "buffer", "editor", "setting", "hidden"]
-"""What switches suggestions off in the client itself; empty if nothing does."""
+"""The switch that has suggestions off in the client itself; empty without one."""
 
 SNOOZE_COMMAND = "midfill.snooze"
 RESUME_COMMAND = "midfill.resume"
@@ -23,7 +23,7 @@ RESTART_COMMAND = "midfill.restartCore"
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """What the user can do about a reason: a command of the server, with its arguments."""
+    """A remedy for a reason: a command of the server, with its arguments."""
 
     title: str
     command: str

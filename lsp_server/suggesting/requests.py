@@ -116,7 +116,7 @@ class Core(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class PromptCost:
-    """What one prompt cost; `milliseconds` from the request to its answer."""
+    """The cost of one prompt; `milliseconds` from the request to its answer."""
 
     uri: str
     version: int
@@ -244,7 +244,7 @@ class RequestSender:
         prompted = self._prompt_sources.get(opened.session)
         return {
             uri,
-            *opened.workspace.ring.uris_for(opened.session),
+            *opened.workspace.pool.uris_for(opened.session),
             *(prompted.sources if prompted is not None else ()),
         }
 
@@ -267,7 +267,7 @@ class RequestSender:
             level = logging.WARNING if uri in out else logging.INFO
             prompts = "prompts" if uri in out else "other documents' prompts"
             logger.log(level, "%s is excluded from %s: %s", uri, prompts, verdict.rule)
-            looked_at.workspace.ring.closed(uri)
+            looked_at.workspace.pool.closed(uri)
         for uri in out:
             self._core.forget(self._session(uri))
         if looked_at.document.uri in out:

@@ -39,7 +39,7 @@ class Keyboard:
         self._deleted: deque[tuple[str, Position, str]] = deque(maxlen=_DELETED_TEXTS)
 
     def changed(self, uri: str, replacements: Sequence[Replacement]) -> Statistics:
-        """What was typed in this change of the document `uri`."""
+        """The typed characters in this change of the document `uri`."""
         parts = [trimmed(replacement) for replacement in replacements]
         if len(parts) > 1 and not _is_a_row(parts):
             alike = len({(part.edit.text, part.replaced) for part in parts}) == 1
@@ -225,8 +225,8 @@ class Acceptances:
         self, opened: OpenDocument, cursor: Position, insertions: tuple[Insertion, ...], milliseconds: float
     ) -> int:
         """Record a non-empty answer; returns its number, by which its items are accepted."""
-        self._clear_up()
-        group = self._recorder.group(opened.document.language_id)
+        self._settle_ambiguous_edit()
+        group = self._recorder.bucket(opened.document.language_id)
         self._recorder.count(group, one_answer(milliseconds))
         texts = tuple(insertion.text for insertion in insertions)
         start = Position(cursor.line, cursor.column - insertions[0].taken)
@@ -270,9 +270,9 @@ class Acceptances:
             text = answer.texts[0]
             self._accept(answer.shown, min(answer.offset + max(characters, 0), len(text)), text)
 
-    def changed(self, opened: OpenDocument, replacements: Sequence[Replacement]) -> None:
-        """Follow a change of a document: what of it was typed, and what accepted."""
-        self._clear_up()
+    def on_edit(self, opened: OpenDocument, replacements: Sequence[Replacement]) -> None:
+        """Attribute an edit to typing or to an accepted suggestion."""
+        self._settle_ambiguous_edit()
         self.kept.edited(opened, replacements)
         shown = self._open.get(opened.document.uri)
         by_keys = list(replacements)
@@ -280,11 +280,11 @@ class Acceptances:
             by_keys = [replacement for replacement in replacements if not self._is_accepted(shown, replacement)]
             self._follow(shown)
         if by_keys:
-            self._type(opened, by_keys)
+            self._count_typed(opened, by_keys)
 
     def ended(self, uri: str) -> None:
         """Record that this document's suggestion is no longer shown."""
-        self._clear_up()
+        self._settle_ambiguous_edit()
         shown = self._open.pop(uri, None)
         if shown is not None:
             self._outcome(shown, Statistics(typed_through=1) if shown.was_typed else Statistics(dismissed=1))
@@ -328,16 +328,16 @@ class Acceptances:
             if shown.followed is None or not self.kept.grow(shown.followed, text, span):
                 shown.followed = self.kept.follow(shown.opened, shown.group, text, span)
 
-    def _clear_up(self) -> None:
-        """Take as typed what no report followed."""
+    def _settle_ambiguous_edit(self) -> None:
+        """Count an unclear insertion as typed, since no report followed it."""
         if self._unclear is not None:
             (shown, replacements), self._unclear = self._unclear, None
             shown.counted = max(shown.counted, len(shown.said))
-            self._type(shown.opened, replacements)
+            self._count_typed(shown.opened, replacements)
 
-    def _type(self, opened: OpenDocument, replacements: Sequence[Replacement]) -> None:
+    def _count_typed(self, opened: OpenDocument, replacements: Sequence[Replacement]) -> None:
         typed = self._keyboard.changed(opened.document.uri, replacements)
-        self._recorder.count(self._recorder.group(opened.document.language_id), typed)
+        self._recorder.count(self._recorder.bucket(opened.document.language_id), typed)
 
     def _is_accepted(self, shown: Shown, replacement: Replacement) -> bool:
         """Follow an edit of the suggestion; whether what it inserted is counted, or may be by a coming report."""

@@ -1,4 +1,4 @@
-"""What of accepted texts is kept: follows each one through the edits of its document, and looks at it again later."""
+"""Follows accepted texts through the edits of their documents, and counts later what of them is kept."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ LATENCY_CLASSES_MS = (
 
 
 class Group(NamedTuple):
-    """What is counted together. Counts from before midfill recorded groups have empty names."""
+    """A bucket of counts. Counts from before midfill recorded groups have empty names."""
 
     day: str  # ISO 8601, local time
     model: str
@@ -215,8 +215,8 @@ class Recorder:
         self._unsaved: Counter[tuple[Group, str]] = Counter()
         self._saving: asyncio.Task[None] | None = None
 
-    def group(self, language: str) -> Group:
-        """What is counted now in a document of this language belongs to this group."""
+    def bucket(self, language: str) -> Group:
+        """The (day, model, language) bucket for counts made now."""
         return Group(date.today().isoformat(), self._model(), language)
 
     def count(self, group: Group, more: Statistics) -> None:

@@ -156,7 +156,7 @@ def _examine(settings: Settings) -> Section:
 
 
 def _program(program: str) -> str:
-    """Where the program is; BadInput if it is not there. The doctor does not start it."""
+    """The path of the program; BadInput if it is not there. The doctor does not start it."""
     import shutil
 
     found = shutil.which(program)

@@ -53,7 +53,7 @@ class ReplayOptions:
 
     @property
     def mode(self) -> Mode:
-        """What answers the requests; BadInput if the options ask for two."""
+        """The target that answers the requests; BadInput if the options ask for two."""
         if self.dry and (self.engine or self.verify):
             other = "--engine" if self.engine else "--verify"
             raise BadInput(f"--dry and {other} exclude each other: the dry run has no model")

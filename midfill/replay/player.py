@@ -281,7 +281,7 @@ async def _play(
 
 
 def _record(number: int, step: Step, answer: StepResult, tokenizer: TextTokenizer) -> Record:
-    """What a step cost."""
+    """The record of a step's cost."""
     usage = answer.usage or _NOTHING
     inserted = sum(map(tokenizer.count_tokens, step.inserted))
     return Record(

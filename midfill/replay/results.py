@@ -92,7 +92,7 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Savings:
-    """What a user saves who takes each suggestion that is what the session types next, with one keystroke each."""
+    """The savings of a user who takes each suggestion that is what the session types next, with one keystroke each."""
 
     keystrokes_share: float  # saved, of all
     taken_per_100_keystrokes: float
@@ -173,7 +173,7 @@ def _hit_share(records: Sequence[Record]) -> float:
 
 
 def savings_of(steps: Sequence[Step], suggestions: Sequence[str]) -> Savings:
-    """What is saved by accepting each suggestion that equals the next typed text.
+    """The keystrokes saved by accepting each suggestion that equals the next typed text.
 
     A keystroke is a step. `suggestions[i]` was shown after step i. If the session continues with exactly the whole
     suggestion, in one place and without a break, one keystroke accepts it instead.

@@ -119,7 +119,7 @@ def _declare(library: ctypes.CDLL) -> None:
 
 @cache
 def library_digest() -> str:
-    """What tells this build of the kernel from others, which may round differently."""
+    """A fingerprint of this build of the kernel; another build may round differently."""
     return sha256(Path(__file__).with_name(FILE).read_bytes()).hexdigest()[:16]
 
 

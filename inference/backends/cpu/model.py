@@ -48,7 +48,7 @@ class KernelModel:
 
     @property
     def arithmetic(self) -> str:
-        """What KV depends on besides checkpoint and dtypes."""
+        """A name for all that KV depends on besides checkpoint and dtypes."""
         long_chunks = "" if self._for_long_chunks is None else f", long chunks by {self._for_long_chunks.arithmetic}"
         return f"CPU kernel {library_digest()}, level {self._kernel.level}{long_chunks}"
 

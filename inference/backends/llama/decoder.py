@@ -132,7 +132,7 @@ class Decoder:
 
     @property
     def arithmetic(self) -> str:
-        """What KV depends on besides checkpoint and dtypes."""
+        """A name for all that KV depends on besides checkpoint and dtypes."""
         device = self.device.type
         return f"decoder on torch {torch.__version__}, {cuda.name(self.device) if device == 'cuda' else device}"
 

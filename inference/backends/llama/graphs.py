@@ -65,7 +65,7 @@ class GraphedDecoder:
 
     @property
     def arithmetic(self) -> str:
-        """What KV depends on besides checkpoint and dtypes."""
+        """A name for all that KV depends on besides checkpoint and dtypes."""
         return f"{self.plain.arithmetic}, in graphs{' with split attention' if self.splits_attention else ''}"
 
     @property

@@ -24,7 +24,7 @@ _READ = frozenset(
         *("rope.dimension_count", "rope.freq_base", "rope.scale_linear", *_ROPE),
     }
 )
-"""What is read for our decoder."""
+"""Fields that our decoder reads."""
 _GRANITE: Mapping[str, str] = {
     "attention.scale": "attention_multiplier",
     "embedding_scale": "embedding_multiplier",
@@ -33,7 +33,7 @@ _GRANITE: Mapping[str, str] = {
 }
 """Factors of Granite, and their names in a config.json; llama.cpp means by 0 what it does without them."""
 _IDLE = frozenset({"rope.scaling.finetuned", "tensor_data_layout"})
-"""What changes nothing, whatever it is."""
+"""Fields that change nothing, whatever their value."""
 
 # Other keys may have these values, and 0, which means to llama.cpp what their absence does. An unknown key is refused:
 # it may change what a layer computes.
@@ -153,7 +153,7 @@ def _rope(parts: Sequence[GgufHeader], head_dim: Any) -> dict[str, Any]:
 
 
 def _rope_factors(parts: Sequence[GgufHeader], head_dim: Any) -> list[float]:
-    """What each frequency is divided by, as llama.cpp stores the RoPE scaling of Llama 3; empty if there is none."""
+    """The divisor of each frequency, as llama.cpp stores the RoPE scaling of Llama 3; empty if there is none."""
     header, tensor = _find(parts, _ROPE_FACTORS)
     if tensor is None:
         return []
@@ -209,12 +209,12 @@ _OVERLOOKED: Mapping[str, tuple[str, ...]] = {
     "use_parallel_residual": ("use_parallel_residual",),
 }
 _BY_SHAPE = frozenset({"block_count", "context_length", "embedding_length", "feed_forward_length", "vocab_size"})
-"""What the shapes of the tensors say as well, or only ends the context."""
+"""Fields that the shapes of the tensors repeat, or that only end the context."""
 _FACTORS = (_ROPE_FACTORS, "rope_factors_long.weight", "rope_factors_short.weight")
 
 
 def _overlooked(parts: Sequence[GgufHeader], read: Mapping[str, str], known: Any) -> dict[str, Any]:
-    """What the file says and transformers does not read, by the names of its config `known`; BadModel for the rest."""
+    """The fields that transformers does not read, by the names of its config `known`; BadModel for the rest."""
     header = parts[0]
     for name in _FACTORS:
         if _find(parts, name)[1] is not None:

@@ -61,7 +61,7 @@ def read_gguf_header(path: Path, *, tensors: bool = True) -> GgufHeader:
 
 
 class _Fault(Exception):
-    """What is wrong with a file."""
+    """The complaint about a file."""
 
 
 class _Reader:
@@ -164,7 +164,7 @@ class _Reader:
 
 
 def midfill_notes(header: GgufHeader) -> dict[str, Any]:
-    """What midfill has written into a file about its model."""
+    """The notes of midfill in a file about its model."""
     notes = {key: header.metadata.get(f"midfill.{key}") for key in ("fim_format", "fragments_suffice")}
     return {key: value for key, value in notes.items() if value is not None}
 

@@ -103,7 +103,7 @@ class DecodingFields(Fields, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class OtherFields:
-    """What becomes of an API's fields that are not supported; all that are named nowhere are refused."""
+    """The treatment of an API's fields that are not supported; all that are named nowhere are refused."""
 
     ignored: frozenset[str] = frozenset()
     """They have no effect on the text; the log names them once per client."""

@@ -88,7 +88,7 @@ class Ollama(Api):
         ]
 
     async def running(self, _request: Request) -> Response:
-        """That the server is there, in the words that clients look for; answered without the token too."""
+        """The sign of life that clients look for; answered without the token too."""
         return PlainTextResponse("Ollama is running")
 
     async def generate(self, request: Request) -> Response:
@@ -127,7 +127,7 @@ class Ollama(Api):
         return JSONResponse({"models": [{**model, "digest": digest, "details": _details()}]})
 
     async def show(self, _request: Request) -> Response:
-        """What clients need to know of the model: that it fills in the middle, and its context."""
+        """The facts that clients need of the model: that it fills in the middle, and its context."""
         status = self._asking.scheduler.status
         return JSONResponse(
             {

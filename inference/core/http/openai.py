@@ -57,7 +57,7 @@ OTHERS = OtherFields(
 
 
 class StreamOptions(Fields, frozen=True):
-    """What a stream holds besides the texts."""
+    """The chunks of a stream besides the texts."""
 
     include_usage: bool = False
     include_obfuscation: bool = False  # accepted: nothing is obfuscated

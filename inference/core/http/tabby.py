@@ -124,10 +124,10 @@ class Tabby(Api):
         )
 
     async def setting(self, _request: Request) -> Response:
-        """What clients are told to do: to send no telemetry, which they send to Tabby's makers."""
+        """The setting for clients: to send no telemetry, which would go to Tabby's makers."""
         return JSONResponse({"disable_client_side_telemetry": True})
 
     async def events(self, request: Request) -> Response:
-        """Drop what clients tell of shown and accepted texts."""
+        """Drop the clients' reports of shown and accepted texts."""
         await read_object(request)
         return PlainTextResponse("dropped: midfill keeps and sends no telemetry\n")

@@ -44,7 +44,7 @@ class TextAnchor:
     files: Files
 
     def start(self, before: str, after: str) -> int | None:
-        """Where the increment begins in the text `before` the cursor, if the anchor holds.
+        """The start of the increment in the text `before` the cursor, if the anchor holds.
 
         It holds if the prefix ends at most MAX_INCREMENT_BYTES before the cursor, and the suffix begins at the cursor.
         Each has to be at least half of its window. An empty prefix would hold in any document, and so holds in none.
@@ -132,7 +132,7 @@ def _lay(known: Sequence[TextAnchor], before: str, after: str, files: Files, ste
 
 
 def increment_start(before: str) -> int:
-    """Where an increment begins that ends with the text: LINES_BACK lines above its last one.
+    """The start of an increment that ends with the text: LINES_BACK lines above its last one.
 
     If it would exceed half of MAX_INCREMENT_BYTES it has fewer lines, and begins within a line only if that line alone
     exceeds the limit.
@@ -157,7 +157,7 @@ def _last_chars(text: str, limit: int) -> int:
 
 
 def _first_of_prefix(known: Sequence[TextAnchor], text: str) -> int:
-    """Where the prefix begins: where an earlier one did, so that they share their first tokens, else at the start.
+    """The start of the prefix: that of an earlier one, so that they share their first tokens, else at the start.
 
     If only the end of an earlier prefix is in the text, the window moves with the cursor: the prefix begins about a
     quarter further down, so that the next ones can begin there too.
@@ -174,7 +174,7 @@ def _first_of_prefix(known: Sequence[TextAnchor], text: str) -> int:
 
 
 def _end_of_suffix(known: Sequence[TextAnchor], after: str) -> int:
-    """Where the suffix ends: where an earlier one did, else at the end.
+    """The end of the suffix: that of an earlier one, else at the end.
 
     If only the beginning of an earlier suffix is there, the window moves: the suffix ends about a quarter further up.
     """

@@ -20,7 +20,7 @@ from lsp_server.context.index.database import IndexWriter
 from lsp_server.context.index.scan import NO_RULES, scan
 from lsp_server.context.index_sources import Definitions, NeighbourTexts, Usages, neighbours_of
 from lsp_server.context.proposals import Source
-from lsp_server.context.ring import ContextRing
+from lsp_server.context.snippet_pool import SnippetPool
 from lsp_server.documents.documents import Document
 from lsp_server.documents.positions import shown_path
 from lsp_server.prompts.anchors import WindowBudget
@@ -77,24 +77,24 @@ class Desk:
     def prompt(self, task: CrossFileTask, sources: Sequence[ContextSource]) -> Prompt:
         """The prompt at the task's cursor."""
         folder = task.folder.as_uri()
-        ring = ContextRing(lambda _: False, lambda uri: shown_path(uri, [folder]))
+        pool = SnippetPool(lambda _: False, lambda uri: shown_path(uri, [folder]))
         uri = (task.folder / task.path).as_uri()
         document = Document.from_text(uri, task.package.language, 1, task.before + task.after)
         cursor = document.nearest(Document.from_text(uri, "", 1, task.before).end)
-        self._open_others(task, ring)
-        place = place_of(document, cursor, ring)
+        self._open_others(task, pool)
+        place = place_of(document, cursor, pool)
         if "similar" in sources:
             known = {uri, *(each.uri for each in place.open_texts)}
             place = replace(place, neighbours=tuple(self._neighbours.read(neighbours_of(uri, known))))
         available = self._sources_of(task)
-        ring.gathered(
+        pool.gathered(
             uri, [each for name in sources if name in available for each in available[name].propose(place)], ()
         )
 
         planner = PromptPlanner(
             document,
             self.budget,
-            context=lambda budget, _: ring.context_for(
+            context=lambda budget, _: pool.context_for(
                 uri, task.package.language, int(self.tokens * budget.chars_per_token), sources
             ),
         )
@@ -104,7 +104,7 @@ class Desk:
         """Delete the indexes."""
         self._scratch.cleanup()
 
-    def _open_others(self, task: CrossFileTask, ring: ContextRing) -> None:
+    def _open_others(self, task: CrossFileTask, pool: SnippetPool) -> None:
         if task.folder not in self._texts:
             self._texts[task.folder] = source_files(task.package, task.folder)
         texts = self._texts[task.folder]
@@ -115,8 +115,8 @@ class Desk:
         beside = [path for path in others if PurePosixPath(path).parent == home][: _OPEN_FILES // 2]
         for path in [*beside, *(path for path in others if path not in beside)][:_OPEN_FILES]:
             document = Document.from_text((task.folder / path).as_uri(), task.package.language, 1, texts[path])
-            ring.visited(document, 0)
-            ring.visited(document, rng.randrange(len(document.lines)))
+            pool.visited(document, 0)
+            pool.visited(document, rng.randrange(len(document.lines)))
 
     def _sources_of(self, task: CrossFileTask) -> Mapping[ContextSource, Source]:
         if task.folder not in self._sources:

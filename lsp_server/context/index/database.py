@@ -50,7 +50,7 @@ _SCHEMA = f"""
 
 
 class Indexed(NamedTuple):
-    """What the index says about a file: its state when it was read, and by what it was admitted."""
+    """The index's record of a file: its state when it was read, and by what it was admitted."""
 
     stamp: FileStamp
     admission: bytes
@@ -79,7 +79,7 @@ class IndexedDefinition:
 
 
 def index_folder() -> Path:
-    """Where the indexes of all workspace folders are kept, in the user's cache folder."""
+    """The folder of the indexes of all workspace folders, in the user's cache folder."""
     return Path(platformdirs.user_cache_dir("midfill", appauthor=False)) / "index"
 
 
@@ -124,7 +124,7 @@ class IndexWriter:
         return version in (0, _VERSION) and sound == "ok"
 
     def files(self, folder: str = "") -> dict[str, Indexed]:
-        """What is known of every file in the index, or of those below a folder (`src/`)."""
+        """The records of every file in the index, or of those below a folder (`src/`)."""
         after = folder[:-1] + chr(ord("/") + 1) if folder else "\U0010ffff"
         rows = self._connection.execute(
             "SELECT path, changed, size, admission FROM files WHERE path >= ? AND path < ?", (folder, after)
@@ -132,7 +132,7 @@ class IndexWriter:
         return {path: Indexed((changed, size), admission) for path, changed, size, admission in rows}
 
     def file(self, path: str) -> Indexed | None:
-        """What is known of one file."""
+        """The record of one file."""
         row = self._connection.execute("SELECT changed, size, admission FROM files WHERE path = ?", (path,)).fetchone()
         return None if row is None else Indexed((row[0], row[1]), row[2])
 
@@ -224,7 +224,7 @@ def files_using(file: Path, names: Iterable[str]) -> list[tuple[str, str]]:
 
 
 def _rows(file: Path, query: str, several: Iterable[Sequence[str]]) -> list[Any]:
-    """What a query finds for each of several parameters."""
+    """The rows of a query for each of several parameters."""
     try:
         with contextlib.closing(sqlite3.connect(f"{file.as_uri()}?mode=ro", uri=True, timeout=0.2)) as connection:
             return [row for parameters in several for row in connection.execute(query, parameters)]

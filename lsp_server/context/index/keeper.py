@@ -30,7 +30,7 @@ class IndexRequest(msgspec.Struct, frozen=True):
 
 
 class IndexAnswer(msgspec.Struct, frozen=True):
-    """What became of a request: counts of files, CPU seconds, and the seconds until a scan is due.
+    """The result of a request: counts of files, CPU seconds, and the seconds until a scan is due.
 
     `is_busy` says that another process writes the index now, and `is_unfit` that the folder is not indexed.
     """

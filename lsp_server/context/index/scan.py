@@ -55,7 +55,7 @@ class Mount(NamedTuple):
 
 
 def mounts() -> Iterator[Mount]:
-    """What is mounted now."""
+    """The mounted file systems."""
     for each in psutil.disk_partitions(all=True):
         yield Mount(Path(each.mountpoint), each.fstype.lower(), each.opts)
 
@@ -114,7 +114,7 @@ class Admissions(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What may be in an index: the rules of each folder, and why a folder of another file system is not walked."""
+    """Admits files to an index: the rules of each folder, and why a folder of another file system is not walked."""
 
     of_folder: Callable[[Path], Admissions]
     unfit: Callable[[Path], str | None] = lambda _: None
@@ -136,7 +136,7 @@ NO_RULES = Rules(lambda _: _Everything())
 
 @dataclass(slots=True)
 class Work:
-    """What a scan or an update did, in files."""
+    """The files that a scan or an update has read and removed."""
 
     looked_at: int = 0  # their time and size
     checked: int = 0  # against the rules

@@ -3,9 +3,9 @@ from __future__ import annotations
 import pytest
 
 from inference.engine.completing import SharedState
+from inference.engine.partial_words import PartialWordCache
 from inference.engine.short_prompts import PrefillSpeed
 from inference.engine.slots import Slots
-from inference.engine.typed_choices import TypedChoices
 from inference.text.tokenization import TextTokenizer
 from kv_store.interface import DryWorkspace
 from tests.inference.engine.driving import CONTEXT
@@ -19,7 +19,7 @@ def shared(tiny_tokenizer: TextTokenizer) -> SharedState:
     return SharedState(
         tiny_tokenizer,
         None,
-        TypedChoices(tiny_tokenizer.bytes_of),
+        PartialWordCache(tiny_tokenizer.bytes_of),
         slots,
         None,
         CONTEXT,

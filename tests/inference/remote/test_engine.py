@@ -125,7 +125,7 @@ def test_what_was_typed_is_forced_and_is_not_part_of_the_text(engine: RemoteEngi
     assert engine.complete(ask("al")).text == "pha beta"
     assert engine.complete(ask("other")).text == FORBIDDEN
     server.script = " beta"
-    assert engine.complete(ask("alpha b")).text == "eta"  # the word before is settled, and part of the prompt
+    assert engine.complete(ask("alpha b")).text == "eta"  # the word before is stable, and part of the prompt
 
 
 def test_a_block_ends_by_the_rule_and_the_request_is_closed(engine: RemoteEngine, server: FakeServer) -> None:

@@ -45,9 +45,9 @@ def engines(tiny_checkpoint: Path) -> tuple[Engine, Engine, Engine]:
 
 
 def generated(engine: Engine, increment: str) -> bytes:
-    """What all tokens after the settled prompt spell, the last of them excepted: it never went through the model."""
-    settled = tokenize_prompt(ask(increment).prompt, engine.tokenizer, 1024, 8, Healer(engine.tokenizer))
-    token_ids = last_slot(engine).token_ids[len(settled.token_ids) :]
+    """What all tokens after the stable prompt spell, the last of them excepted: it never went through the model."""
+    stable = tokenize_prompt(ask(increment).prompt, engine.tokenizer, 1024, 8, Healer(engine.tokenizer))
+    token_ids = last_slot(engine).token_ids[len(stable.token_ids) :]
     spelled = engine.tokenizer.text_tokens()
     return b"".join(spelled[token_id] for token_id in token_ids)
 
@@ -82,9 +82,9 @@ def test_typing_and_deleting_is_as_cold_and_decodes_no_typed_token_twice(
 @given(increment=INCREMENTS)
 def test_at_a_token_boundary_healing_changes_nothing(engines: tuple[Engine, Engine, Engine], increment: str) -> None:
     healing, _, plain = engines
-    for settled in (increment + "1", increment.rstrip("\n") + " = 12"):
-        assert Healer(healing.tokenizer).heal(settled).typed == b""
-        ours, theirs = healing.complete(ask(settled)), plain.complete(ask(settled))
+    for stable in (increment + "1", increment.rstrip("\n") + " = 12"):
+        assert Healer(healing.tokenizer).heal(stable).typed == b""
+        ours, theirs = healing.complete(ask(stable)), plain.complete(ask(stable))
         assert (ours.text, ours.finish_reason) == (theirs.text, theirs.finish_reason)
 
 
@@ -97,7 +97,7 @@ def test_where_the_model_spells_it_as_the_tokenizer_does_healing_changes_nothing
         increment = LINE[:end]
         ours = healing.complete(ask(increment))
         healed = last_slot(healing).token_ids[ours.usage.prompt_tokens :]
-        tail = plain.tokenizer.encode(increment)[plain.tokenizer.settled_tokens(increment) :]
+        tail = plain.tokenizer.encode(increment)[plain.tokenizer.stable_tokens(increment) :]
         if healed[: len(tail)] == tail:
             assert ours.text == plain.complete(ask(increment)).text
             compared += 1

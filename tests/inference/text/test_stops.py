@@ -72,7 +72,7 @@ def test_line_that_a_newline_or_a_limit_ends_ends_where_it_reaches_the_rest_of_i
     suffix = Suffix(rest + "\n")
     assert text[: suffix.end(text, by_itself=False)] == kept
     assert suffix.end(text, by_itself=True) == len(text)
-    assert suffix.settled(text) <= len(kept)
+    assert suffix.stable(text) <= len(kept)
 
 
 def test_only_the_beginning_of_a_suffix_is_read() -> None:
@@ -84,7 +84,7 @@ def test_only_the_beginning_of_a_suffix_is_read() -> None:
 
 def test_a_stream_goes_on_behind_a_line_that_shares_nothing_with_the_rest_of_the_cursors() -> None:
     text = "the itself is\nlong, and selfish\nself "
-    assert Suffix("self.x)\n").settled(text) == len(text)
+    assert Suffix("self.x)\n").stable(text) == len(text)
 
 
 LINE = StopRule()
@@ -96,21 +96,21 @@ LINE = StopRule()
     cuts=st.sets(st.integers(0, 60)),
     indent=st.sampled_from([None, 0, 2]),
 )
-def test_no_stop_takes_away_what_was_settled(
+def test_no_stop_takes_away_what_was_stable(
     text: str, stops: tuple[str, ...], cuts: set[int], indent: int | None
 ) -> None:
     whole = Stops(StopRule(indent), stops).find(text)
     expected = text if whole is None else text[:whole]
-    growing, settled, end = Stops(StopRule(indent), stops), "", None
+    growing, stable, end = Stops(StopRule(indent), stops), "", None
     for length in [*sorted(cut for cut in cuts if cut < len(text)), len(text)]:
         end = growing.find(text[:length])
         if end is not None:
             break
-        now = text[: growing.settled(text[:length])]
-        assert now.startswith(settled)
-        settled = now
+        now = text[: growing.stable(text[:length])]
+        assert now.startswith(stable)
+        stable = now
     assert end == whole
-    assert expected.startswith(settled)
+    assert expected.startswith(stable)
 
 
 @pytest.mark.parametrize(
@@ -118,13 +118,13 @@ def test_no_stop_takes_away_what_was_settled(
     [(4, "b)\n", "x, b)  \nelse"), (2, "\n  abc", ")abc\n  abc  \nabc"), (None, "value)\n", "x, value + 1\n")],
 )
 def test_space_behind_the_suffix_settles_nothing_of_it(indent: int | None, suffix: str, text: str) -> None:
-    stops, settled = Stops(StopRule(indent), suffix=suffix), 0
+    stops, stable = Stops(StopRule(indent), suffix=suffix), 0
     for length in range(1, len(text) + 1):
         end = stops.find(text[:length])
         if end is not None:
-            assert settled <= end
+            assert stable <= end
             return
-        settled = max(settled, stops.settled(text[:length]))
+        stable = max(stable, stops.stable(text[:length]))
     pytest.fail("it does not end")
 
 
@@ -147,20 +147,20 @@ def test_line_of_the_suffix_ends_a_line_too() -> None:
     suffix=st.lists(st.sampled_from(["ab", "abc", " ", "\n", "\n  ", ")"]), max_size=6).map("".join),
     indent=st.sampled_from([None, 0, 2, 4]),
 )
-def test_text_that_grows_never_takes_back_what_was_settled_before_the_suffix(
+def test_text_that_grows_never_takes_back_what_was_stable_before_the_suffix(
     text: str, suffix: str, indent: int | None
 ) -> None:
-    growing, settled = Stops(StopRule(indent), suffix=suffix), ""
+    growing, stable = Stops(StopRule(indent), suffix=suffix), ""
     for length in range(1, len(text) + 1):
         end = growing.find(text[:length])
         if end is not None:
-            assert text[:end].startswith(settled)
+            assert text[:end].startswith(stable)
             assert end == Stops(StopRule(indent), suffix=suffix).find(text[:length])
             return
-        assert all(growing.last(text[:length], reason)[0].startswith(settled) for reason in ("eos", "length"))
-        settled = max(settled, text[: growing.settled(text[:length])], key=len)
+        assert all(growing.last(text[:length], reason)[0].startswith(stable) for reason in ("eos", "length"))
+        stable = max(stable, text[: growing.stable(text[:length])], key=len)
 
 
-def test_text_that_no_stop_can_begin_with_is_settled_at_once() -> None:
+def test_text_that_no_stop_can_begin_with_is_stable_at_once() -> None:
     stops = Stops(StopRule(indent=0), ("\n\n", "end"))
-    assert [stops.settled(text) for text in ("a\n", "a\nb", "a en", "a enx")] == [2 - 1, 3, 2, 5]
+    assert [stops.stable(text) for text in ("a\n", "a\nb", "a en", "a enx")] == [2 - 1, 3, 2, 5]

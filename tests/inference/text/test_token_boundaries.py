@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inference.text.fim import FORMATS
-from inference.text.token_boundaries import MergePairs, SortedVocabulary, settled_by_pieces
+from inference.text.token_boundaries import MergePairs, SortedVocabulary, stable_prefix_length
 from inference.text.tokenization import TextTokenizer, read_tokenizer
 from tests.inference.byte_fallback import write_fallback_tokenizer
 from tests.inference.text.test_tokenization import PIECES
@@ -17,11 +17,11 @@ TEXTS = st.lists(st.sampled_from(CHARACTERS), max_size=12).map("".join)
 
 
 def check(tokenizer: TextTokenizer, text: str, continuation: str) -> None:
-    settled = tokenizer.settled_tokens(text)
-    assert tokenizer.encode(text + continuation)[:settled] == tokenizer.encode(text)[:settled]
+    stable = tokenizer.stable_tokens(text)
+    assert tokenizer.encode(text + continuation)[:stable] == tokenizer.encode(text)[:stable]
 
 
-def test_settled_tokens_of_real_vocabularies_stay(real_tokenizer: TextTokenizer) -> None:
+def test_stable_tokens_of_real_vocabularies_stay(real_tokenizer: TextTokenizer) -> None:
     rng = random.Random(11)
     for _ in range(400):
         text = "".join(rng.choices(CHARACTERS, k=rng.randint(1, 12)))
@@ -30,7 +30,7 @@ def test_settled_tokens_of_real_vocabularies_stay(real_tokenizer: TextTokenizer)
 
 
 @given(text=TEXTS, continuation=TEXTS)
-def test_settled_tokens_of_ours_stay(tiny_tokenizer: TextTokenizer, text: str, continuation: str) -> None:
+def test_stable_tokens_of_ours_stay(tiny_tokenizer: TextTokenizer, text: str, continuation: str) -> None:
     check(tiny_tokenizer, text, continuation)
 
 
@@ -46,14 +46,12 @@ def fallback_tokenizer(request: pytest.FixtureRequest, tmp_path_factory: pytest.
 
 
 @given(text=TEXTS, continuation=TEXTS)
-def test_settled_tokens_with_byte_fallback_stay(
-    fallback_tokenizer: TextTokenizer, text: str, continuation: str
-) -> None:
+def test_stable_tokens_with_byte_fallback_stay(fallback_tokenizer: TextTokenizer, text: str, continuation: str) -> None:
     check(fallback_tokenizer, text, continuation)
 
 
 @pytest.mark.parametrize(
-    ("text", "unsettled"),
+    ("text", "unstable"),
     [
         ("def main(self, value", " value"),
         ("x = f(a) ", " "),
@@ -64,32 +62,32 @@ def test_settled_tokens_with_byte_fallback_stay(
         ("", ""),
     ],
 )
-def test_the_end_of_the_last_word_is_not_settled(tiny_tokenizer: TextTokenizer, text: str, unsettled: str) -> None:
+def test_the_end_of_the_last_word_is_not_stable(tiny_tokenizer: TextTokenizer, text: str, unstable: str) -> None:
     token_ids = tiny_tokenizer.encode(text)
-    rest = b"".join(map(tiny_tokenizer.text_tokens().__getitem__, token_ids[tiny_tokenizer.settled_tokens(text) :]))
-    assert rest.decode() == unsettled
+    rest = b"".join(map(tiny_tokenizer.text_tokens().__getitem__, token_ids[tiny_tokenizer.stable_tokens(text) :]))
+    assert rest.decode() == unstable
 
 
-def test_words_before_the_last_are_settled_with_byte_fallback(fallback_tokenizer: TextTokenizer) -> None:
+def test_words_before_the_last_are_stable_with_byte_fallback(fallback_tokenizer: TextTokenizer) -> None:
     text = "return self item"
     spelled = fallback_tokenizer.text_tokens()
-    settled = fallback_tokenizer.encode(text)[: fallback_tokenizer.settled_tokens(text)]
-    assert b"".join(map(spelled.__getitem__, settled)) == b"return self"
+    stable = fallback_tokenizer.encode(text)[: fallback_tokenizer.stable_tokens(text)]
+    assert b"".join(map(spelled.__getitem__, stable)) == b"return self"
 
 
 def test_places_that_no_token_bridges() -> None:
     merge_pairs = MergePairs(["▁a", "ab", "▁▁", "x"])
-    assert merge_pairs.settled("ab▁ab", [2, 1, 2]) == 2
-    assert merge_pairs.settled("a▁▁a", [1, 1, 1, 1]) == 1
-    assert merge_pairs.settled("ax", [1, 1]) == 1
-    assert merge_pairs.settled("éx", [1, 1, 1]) == 2  # never within a character
-    assert merge_pairs.settled("a", [1]) == 0
+    assert merge_pairs.stable("ab▁ab", [2, 1, 2]) == 2
+    assert merge_pairs.stable("a▁▁a", [1, 1, 1, 1]) == 1
+    assert merge_pairs.stable("ax", [1, 1]) == 1
+    assert merge_pairs.stable("éx", [1, 1, 1]) == 2  # never within a character
+    assert merge_pairs.stable("a", [1]) == 0
 
 
 def test_the_remembered_pairs_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("inference.text.token_boundaries._MOST_PAIRS", 3)
     merge_pairs = MergePairs(["ab"])
-    merge_pairs.settled("abcdefgh", [1] * 8)
+    merge_pairs.stable("abcdefgh", [1] * 8)
     assert merge_pairs._is_within_a_token.cache_info().currsize == 3
 
 
@@ -97,8 +95,8 @@ def test_a_continuation_that_moves_an_earlier_boundary_unsettles_it() -> None:
     def pieces_of(text: str) -> list[str]:
         return [text] if text.endswith("aa") else list(text)
 
-    assert settled_by_pieces("ba", pieces_of) == 0
-    assert settled_by_pieces("b" * 20, pieces_of) == 20
+    assert stable_prefix_length("ba", pieces_of) == 0
+    assert stable_prefix_length("b" * 20, pieces_of) == 20
 
 
 SPELLED = st.lists(st.binary(max_size=4), max_size=40)

@@ -1,4 +1,4 @@
-"""Gathering: what sources propose reaches the ring, excluded files never do, and the event loop goes on meanwhile."""
+"""Gathering: what sources propose reaches the pool, excluded files never do, and the event loop goes on meanwhile."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ async def test_a_slow_source_blocks_nothing_and_outlives_who_waited(
     waiting.cancel()
     slow.go_on.set()
     await workspace.gather(document, Position(1, 0), SETTINGS)
-    assert {each.rpartition("/")[2] for each in workspace.ring.uris_for(document.uri)} == {"lib.py"}
+    assert {each.rpartition("/")[2] for each in workspace.pool.uris_for(document.uri)} == {"lib.py"}
 
 
 async def test_a_fault_in_a_source_costs_its_proposals_alone(

@@ -60,7 +60,7 @@ async def test_the_message_sees_what_is_staged_and_nothing_else(folder: Path) ->
     staged = Snippet("a.py", " one = 1\n-two = 2\n+two = 22\n three = 3\n")
     assert set(await shown(workspace, document)) == {staged, Snippet("new file.py", "+x = 1\n")}
     stage(folder, {"a.py": "one = 11\ntwo = 2\nthree = 3\n"})
-    workspace.ring.closed(document.uri)
+    workspace.pool.closed(document.uri)
     assert staged not in workspace.planner(document, Settings()).plan(Position(0, 0)).prompt.context
     assert Snippet("a.py", "-one = 1\n+one = 11\n two = 2\n") in await shown(workspace, document)
     assert await shown(workspace, message((folder / "other.md").as_uri(), "markdown")) == ()

@@ -543,7 +543,7 @@ async def test_what_the_user_does_meanwhile_says_where_they_look(core: StubCore,
     hasty.close(hasty.open("file:///c.py", "python", 1, "x = ").document.uri)
     await asyncio.sleep(0.05)
     assert [request.session for request in core.requests] == ["me/file:///a.py"]
-    assert set(here.workspace.ring.uris_for(here.session)) == {"file:///a.py"}
+    assert set(here.workspace.pool.uris_for(here.session)) == {"file:///a.py"}
 
 
 async def test_a_request_waits_for_the_core_to_start(core: StubCore, session: EditingSession) -> None:

@@ -34,9 +34,9 @@ class Editor:
         self.documents = OpenDocuments(Settings())
         self.opened: OpenDocument = self.documents.open(URI, "python", 1, text)
         self.acceptances = Acceptances(self, KeptText(self.count, QUICK))
-        self.documents.on_change = self.acceptances.changed
+        self.documents.on_change = self.acceptances.on_edit
 
-    def group(self, language: str) -> Group:
+    def bucket(self, language: str) -> Group:
         return GROUP._replace(language=language)
 
     def count(self, group: Group, more: Statistics) -> None:

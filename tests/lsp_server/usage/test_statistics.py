@@ -86,7 +86,7 @@ def recorder_of(path: Path, save_s: float = 10.0) -> Recorder:
 
 async def test_saves_after_a_while_and_at_the_end(path: Path) -> None:
     recorder = recorder_of(path, save_s=0.01)
-    group = recorder.group("python")
+    group = recorder.bucket("python")
     assert group == Group(date.today().isoformat(), "bundled", "python")
     recorder.count(group, ONE)
     recorder.count(group, ONE)
@@ -101,7 +101,7 @@ async def test_saves_after_a_while_and_at_the_end(path: Path) -> None:
 async def test_what_cannot_be_written_is_kept(path: Path) -> None:
     path.write_text("not ours")
     recorder = recorder_of(path)
-    recorder.count(recorder.group("python"), ONE)
+    recorder.count(recorder.bucket("python"), ONE)
     recorder.close()
     path.unlink()
     recorder.close()
@@ -111,8 +111,8 @@ async def test_what_cannot_be_written_is_kept(path: Path) -> None:
 async def test_counts_wait_as_sums(path: Path) -> None:
     recorder = recorder_of(path)
     for _ in range(10_000):
-        recorder.count(recorder.group("python"), ONE)
-        recorder.count(recorder.group("python"), one_answer(3.0))
+        recorder.count(recorder.bucket("python"), ONE)
+        recorder.count(recorder.bucket("python"), one_answer(3.0))
     assert len(recorder._unsaved) == 2
     recorder.close()
     assert shown(path) == 10_000
@@ -120,7 +120,7 @@ async def test_counts_wait_as_sums(path: Path) -> None:
 
 async def test_a_lock_that_is_held_does_not_delay_the_end(path: Path, caplog: pytest.LogCaptureFixture) -> None:
     recorder = recorder_of(path)
-    group = recorder.group("python")
+    group = recorder.bucket("python")
     add_to_file(path, {(group, "shown"): 1})
     recorder.count(group, ONE)
     with closing(sqlite3.connect(path, isolation_level=None)) as holder:

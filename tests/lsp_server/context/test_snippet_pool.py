@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lsp_server.context.ring import Context, ContextRing
+from lsp_server.context.snippet_pool import Context, SnippetPool
 from lsp_server.documents.documents import Document, Edit, Position
 from lsp_server.documents.positions import shown_path
 from lsp_server.prompts.anchors import WindowBudget
@@ -16,11 +16,11 @@ BUDGET = 1200  # two snippets of 40 lines of the documents below, and not three
 
 
 class Workspace:
-    """Open documents `a`, `b` ... with lines such as `a 17`, and a ring that is told of everything."""
+    """Open documents `a`, `b` ... with lines such as `a 17`, and a pool that is told of everything."""
 
     def __init__(self, visited: Iterable[str] = (), names: Iterable[str] = "abcdefg", lines: int = 200) -> None:
         self.excluded: set[str] = set()
-        self.ring = ContextRing(self.excluded.__contains__, lambda uri: shown_path(uri, ["file:///w"]))
+        self.pool = SnippetPool(self.excluded.__contains__, lambda uri: shown_path(uri, ["file:///w"]))
         self.documents: dict[str, Document] = {}
         for name in names:
             self.open(name, "".join(f"{name} {n:04} text\n" for n in range(lines)))
@@ -31,19 +31,19 @@ class Workspace:
         self.documents[name] = Document.from_text(uri(name), language_id, 1, text)
 
     def visit(self, name: str, line: int) -> None:
-        self.ring.visited(self.documents[name], line)
+        self.pool.visited(self.documents[name], line)
 
     def edit(self, name: str, line: int, text: str, removed: int = 0) -> None:
         document = self.documents[name]
         end = Position(min(line + removed, len(document.lines) - 1), 0)
-        self.ring.edited(document, document.apply(Edit(Position(line, 0), end, text)))
+        self.pool.edited(document, document.apply(Edit(Position(line, 0), end, text)))
 
     def close(self, name: str) -> None:
         del self.documents[name]
-        self.ring.closed(uri(name))
+        self.pool.closed(uri(name))
 
     def snippets(self, name: str = "a", budget: int = BUDGET) -> tuple[Snippet, ...]:
-        return self.ring.context_for(uri(name), "python", budget).snippets
+        return self.pool.context_for(uri(name), "python", budget).snippets
 
     def starts(self, name: str = "a", budget: int = BUDGET) -> list[str]:
         """The first line of each snippet, without its text."""
@@ -67,7 +67,7 @@ def test_the_sources_are_told() -> None:
     workspace = Workspace()
     workspace.visit("b", 0)
     workspace.visit("c", 0)
-    assert workspace.ring.context_for(uri("a"), "python", BUDGET).sources == {uri("b"), uri("c")}
+    assert workspace.pool.context_for(uri("a"), "python", BUDGET).sources == {uri("b"), uri("c")}
 
 
 def test_related_languages_come_first() -> None:
@@ -221,7 +221,7 @@ def planner_in(workspace: Workspace, name: str) -> PromptPlanner:
     document = workspace.documents[name]
 
     def context(budget: WindowBudget, adds: bool) -> Context:
-        return workspace.ring.context_for(document.uri, "python", int(400 * budget.chars_per_token), adds=adds)
+        return workspace.pool.context_for(document.uri, "python", int(400 * budget.chars_per_token), adds=adds)
 
     return PromptPlanner(
         document,

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from inference.engine import typed_choices
-from inference.engine.typed_choices import BYTES_PER_SESSION, MOST_PROMPTS, TypedChoices
+from inference.engine import partial_words
+from inference.engine.partial_words import BYTES_PER_SESSION, MOST_PROMPTS, PartialWordCache
 from inference.text.prompts import TokenizedPrompt
 from inference.text.token_boundaries import SortedVocabulary
 from inference.text.token_ids import BYTES_PER_ID, packed
@@ -36,29 +36,29 @@ def decode(start: TokenizedPrompt, seed: int, count: int) -> list[int]:
 
 @given(st.lists(st.text("abé", max_size=6), min_size=1, max_size=12), st.integers(0, 99), st.integers(1, 8))
 def test_tokens_are_those_of_cold_decoding_whatever_was_typed_before(texts: list[str], seed: int, count: int) -> None:
-    choices = TypedChoices(SPELLED.get)
+    choices = PartialWordCache(SPELLED.get)
     for text in texts:
-        settled = prompt(text)
-        start = choices.start(REQUEST, settled)
+        stable = prompt(text)
+        start = choices.start(REQUEST, stable)
         extended = start.prompt
-        known = list(extended.token_ids[len(settled.token_ids) :])
+        known = list(extended.token_ids[len(stable.token_ids) :])
         generated = decode(extended, seed, count)
-        assert known + generated == decode(settled, seed, len(known) + count)
-        assert b"".join(map(SPELLED.__getitem__, known)) + extended.typed == settled.typed
-        assert extended.increment_tokens == settled.increment_tokens + len(known)
+        assert known + generated == decode(stable, seed, len(known) + count)
+        assert b"".join(map(SPELLED.__getitem__, known)) + extended.typed == stable.typed
+        assert extended.increment_tokens == stable.increment_tokens + len(known)
         extended.typed.decode()  # begins with a whole character
         start.remember(packed(generated))
 
 
 def test_typing_on_chooses_no_token_again() -> None:
-    choices = TypedChoices(SPELLED.get)
+    choices = PartialWordCache(SPELLED.get)
     choices.start(REQUEST, prompt("ab")).remember(packed([3, 4, 0]))  # ab, ba, a
     assert choices.start(REQUEST, prompt("abbaa")).prompt == TokenizedPrompt(packed([7, 7, 3, 4, 0]), 0, 1, 0, 4, b"")
     assert choices.start(REQUEST, prompt("abb")).prompt == TokenizedPrompt(packed([7, 7, 3]), 0, 1, 0, 2, b"b")
 
 
 def test_deleted_text_is_known_from_when_it_was_typed() -> None:
-    choices = TypedChoices(SPELLED.get)
+    choices = PartialWordCache(SPELLED.get)
     for number in range(MOST_PROMPTS):
         choices.start(REQUEST, prompt("ab", [number])).remember(packed([3]))
     assert choices.start(REQUEST, prompt("ab", [0])).prompt.token_ids == packed([0, 3])
@@ -67,7 +67,7 @@ def test_deleted_text_is_known_from_when_it_was_typed() -> None:
 
 
 def test_a_cancelled_request_takes_nothing_away() -> None:
-    choices = TypedChoices(SPELLED.get)
+    choices = PartialWordCache(SPELLED.get)
     choices.start(REQUEST, prompt("abba")).remember(packed([3, 4]))
     choices.start(REQUEST, prompt("abba")).remember(packed([3]))
     choices.start(REQUEST, prompt("abba")).remember(packed())
@@ -75,7 +75,7 @@ def test_a_cancelled_request_takes_nothing_away() -> None:
 
 
 def test_drawn_and_cold_texts_and_alternatives_decode_all_that_was_typed() -> None:
-    choices = TypedChoices(SPELLED.get)
+    choices = PartialWordCache(SPELLED.get)
     choices.start(REQUEST, prompt("ab")).remember(packed([3]))
     for other in (
         replace(REQUEST, sampling=Sampling(1.0)),
@@ -89,7 +89,7 @@ def test_drawn_and_cold_texts_and_alternatives_decode_all_that_was_typed() -> No
 
 
 def test_a_document_that_is_forgotten_meanwhile_is_not_remembered() -> None:
-    choices = TypedChoices(SPELLED.get)
+    choices = PartialWordCache(SPELLED.get)
     at_work = choices.start(REQUEST, prompt("ab"))
     choices.forget("other/document")
     at_work.remember(packed([3]))
@@ -100,8 +100,8 @@ def test_a_document_that_is_forgotten_meanwhile_is_not_remembered() -> None:
 
 
 def test_what_is_remembered_counts_as_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(typed_choices, "MAX_BYTES", 3 * (BYTES_PER_SESSION + 1010 * BYTES_PER_ID))
-    choices = TypedChoices(SPELLED.get)
+    monkeypatch.setattr(partial_words, "MAX_BYTES", 3 * (BYTES_PER_SESSION + 1010 * BYTES_PER_ID))
+    choices = PartialWordCache(SPELLED.get)
     long = dataclasses.replace(prompt("ab"), token_ids=packed(range(1000)))
     for session in "abcd":
         choices.start(replace(REQUEST, session=session), long).remember(packed([3]))
@@ -110,7 +110,7 @@ def test_what_is_remembered_counts_as_memory(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_forgotten_documents_leave_nothing() -> None:
-    choices = TypedChoices(SPELLED.get)
+    choices = PartialWordCache(SPELLED.get)
     for session in ("one/document", "two/document", "one/other"):
         choices.start(replace(REQUEST, session=session), prompt("ab")).remember(packed([3]))
     choices.forget("three/document")

@@ -19,14 +19,14 @@ MOST_TYPED = 32  # of a prompt
 
 
 @dataclass(slots=True)
-class _Choices:
-    """What was generated behind one prompt, by the typed bytes that it had to spell first; the newest last."""
+class _PromptCompletions:
+    """Completions of one prompt, keyed by the typed bytes that they had to reproduce; the newest last."""
 
     prompt: TokenIds
     by_typed: dict[bytes, TokenIds] = field(default_factory=dict)
 
     def best(self, typed: bytes) -> TokenIds:
-        """What was generated for the longest beginning of `typed`."""
+        """The completion for the longest beginning of `typed`; empty without one."""
         earlier = max(filter(typed.startswith, self.by_typed), key=len, default=None)
         return packed() if earlier is None else self.by_typed[earlier]
 
@@ -44,27 +44,27 @@ class _Choices:
 
 @dataclass(frozen=True, slots=True)
 class TypedStart:
-    """Where decoding begins: behind the `settled` prompt and the tokens that are known to spell what was typed.
+    """The start of a decoding: behind the `stable` prompt and the tokens that are known to spell what was typed.
 
     `prompt` has these tokens, and the typed bytes that are left. Its session's memory is dropped when the document is
     forgotten, even while the request is at work.
     """
 
-    settled: TokenizedPrompt
+    stable: TokenizedPrompt
     prompt: TokenizedPrompt
-    _memory: list[_Choices] | None = None
+    _memory: list[_PromptCompletions] | None = None
 
     def remember(self, generated: TokenIds) -> None:
         """Remember what was generated behind the prompt."""
         if self._memory is None or not generated:
             return
-        known = _of(self.settled, self._memory) or _Choices(self.settled.token_ids)
-        known.add(self.settled.typed, self.prompt.token_ids[len(self.settled.token_ids) :] + generated)
+        known = _of(self.stable, self._memory) or _PromptCompletions(self.stable.token_ids)
+        known.add(self.stable.typed, self.prompt.token_ids[len(self.stable.token_ids) :] + generated)
         self._memory[:] = [*(other for other in self._memory if other is not known), known][-MOST_PROMPTS:]
 
 
-class TypedChoices:
-    """The tokens that each session's last greedy completions chose behind the prompt's last settled token.
+class PartialWordCache:
+    """Keeps the tokens that were chosen for a partial word, so that the next key need not decode them again.
 
     Of the tokens that a longer text allows next, the shorter one allows every one. So a token that was the most
     probable of those, and agrees with what has been typed since, is still the most probable. It becomes a token of the
@@ -74,28 +74,28 @@ class TypedChoices:
     def __init__(self, spell: Callable[[int], bytes | None]) -> None:
         """`spell` gives a token's bytes; None if it is no text."""
         self._spell = spell
-        self._sessions: LRUCache[str, list[_Choices]] = LRUCache(MAX_SESSIONS, MAX_BYTES)
+        self._sessions: LRUCache[str, list[_PromptCompletions]] = LRUCache(MAX_SESSIONS, MAX_BYTES)
 
-    def start(self, request: CompletionRequest, settled: TokenizedPrompt) -> TypedStart:
-        """Where the decoding of this request begins, whose prompt is `settled`."""
-        if not (settled.typed and _is_comparable(request)):
-            return TypedStart(settled, settled)
+    def start(self, request: CompletionRequest, stable: TokenizedPrompt) -> TypedStart:
+        """The start of this request's decoding; `stable` is its prompt up to the partial word."""
+        if not (stable.typed and _is_comparable(request)):
+            return TypedStart(stable, stable)
         memory = self._sessions.get(request.session)
         if memory is None:
             memory = []
-        known = _of(settled, memory)
-        soon = BYTES_PER_ID * len(settled.token_ids) if known is None else 0  # what `remember` adds
+        known = _of(stable, memory)
+        soon = BYTES_PER_ID * len(stable.token_ids) if known is None else 0  # what `remember` adds
         size_bytes = BYTES_PER_SESSION + soon + sum(each.size_bytes for each in memory)
         self._sessions.put(request.session, memory, size_bytes)
-        chosen = packed() if known is None else self._agreeing(known.best(settled.typed), settled.typed)
+        chosen = packed() if known is None else self._agreeing(known.best(stable.typed), stable.typed)
         spelled = sum(len(self._spell(token_id) or b"") for token_id in chosen)
         prompt = replace(
-            settled,
-            token_ids=settled.token_ids + chosen,
-            increment_tokens=settled.increment_tokens + len(chosen),
-            typed=settled.typed[spelled:],
+            stable,
+            token_ids=stable.token_ids + chosen,
+            increment_tokens=stable.increment_tokens + len(chosen),
+            typed=stable.typed[spelled:],
         )
-        return TypedStart(settled, prompt, memory)
+        return TypedStart(stable, prompt, memory)
 
     def sessions(self) -> Iterable[str]:
         """The sessions of which something is known."""
@@ -125,8 +125,8 @@ class TypedChoices:
         return token_ids[:count]
 
 
-def _of(settled: TokenizedPrompt, memory: list[_Choices]) -> _Choices | None:
-    return next((each for each in memory if each.prompt == settled.token_ids), None)
+def _of(stable: TokenizedPrompt, memory: list[_PromptCompletions]) -> _PromptCompletions | None:
+    return next((each for each in memory if each.prompt == stable.token_ids), None)
 
 
 def _is_comparable(request: CompletionRequest) -> bool:

@@ -36,7 +36,7 @@ class Context:
     origins: tuple[ContextSource, ...] = ()
 
 
-class ContextRing:
+class SnippetPool:
     """Remembers where the user was and what sources propose, and chooses the snippets of a prompt.
 
     `is_excluded` says whether the document of a URI is excluded; `path_of` gives its path for the prompt. A keystroke
@@ -87,7 +87,7 @@ class ContextRing:
             self._selections[uri] = tuple(each for each in self._selections.get(uri, ()) if each not in gone)
 
     def edits(self, uri: str) -> Iterator[EditedText]:
-        """What the user changed in other documents than `uri`, the most recently used first."""
+        """The changes of other documents than `uri`, the most recently used first."""
         changed = (self._baselines.edited(each.document) for each in self.documents if each.document.uri != uri)
         return (each for each in changed if each is not None)
 
@@ -160,7 +160,7 @@ class ContextRing:
         return find_again(snippet, source.document)
 
     def _proposals(self, uri: str, language_id: str, sources: Collection[ContextSource]) -> Sequence[Proposal]:
-        """What the sources propose, best first."""
+        """The proposals of the sources, best first."""
         every: list[Proposal] = [*document_sources.propose(self._documents.values(), uri, language_id)]
         every += self._gathered.get(uri, ())
         return sorted((each for each in every if each.origin in sources), key=lambda each: -each.rank)
