@@ -39,6 +39,7 @@ _ORIGINS = {
     "similar": "code like that at the cursor",
     "visits": "a place that you visited",
     "edits": "your edit of a moment ago",
+    "staged": "what is staged of a file",
 }
 _PARTS = {
     "prefix": "text above the anchor",
@@ -51,6 +52,7 @@ _COLOURS = {
     "similar": "cyan",
     "visits": "blue",
     "edits": "magenta",
+    "staged": "magenta",
     "prefix": "yellow",
     "suffix": "yellow",
     "increment": "red",

@@ -7,20 +7,23 @@ import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from io import StringIO
 from pathlib import Path
+from typing import get_args
 from unittest.mock import patch
 
 import pytest
+from rich.console import Console
 from typer.testing import CliRunner
 
 from midfill.commands import app
-from midfill.complete import FilePosition, Result
+from midfill.complete import FilePosition, PromptPart, Result, explanation
 from midfill.complete import complete as complete_place
 from midfill.core_to_ask import Waiting
 from protocol.errors import BadInput, BadModel, CoreUnavailable, MidfillError, Unauthorized
 from protocol.messages import PROTOCOL_VERSION, CoreStatus
 from protocol.rendezvous import CoreAddress, SettingValue, address_file, hold, read_or_make_token, write_address
-from protocol.settings import Settings
+from protocol.settings import ContextSource, Settings
 from tests.lsp_server.fake_core import FakeCore
 
 
@@ -202,6 +205,13 @@ def test_the_prompt_is_explained(tmp_path: Path, tiny_model: str, runtime: Path)
     assert "lib.py: a definition of a symbol near the cursor (definitions)" in shown
     assert "def load(path: str) -> int:" in shown
     assert "increment: text from the anchor to the cursor" in shown
+
+
+def test_every_source_has_words() -> None:
+    console = Console(file=StringIO(), width=120, record=True)
+    console.print(explanation(tuple(PromptPart("snippet", "x", origin, "a") for origin in get_args(ContextSource))))
+    shown = console.export_text()
+    assert all(f"({origin})" in shown for origin in get_args(ContextSource))
 
 
 def test_what_stdout_cannot_encode_is_a_question_mark(tmp_path: Path, tiny_model: str, runtime: Path) -> None:
