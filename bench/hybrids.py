@@ -85,7 +85,7 @@ async def keystrokes(file: Path, program: Path, threads: int, session: Session) 
     with run_llama_server([str(program)], file, threads, spm=False) as server:
         async with AsyncExitStack() as stack:
             target = await stack.enter_async_context(open_midfill(session, settings))
-            sides = [MidfillSide(OURS, target), LlamaSide(THEIRS, session, server, tell_moves=False)]
+            sides = [MidfillSide(OURS, target), LlamaSide(THEIRS, session, server, announce_moves=False)]
             times = await play_in_turns(sides, session)
     return {
         name: {

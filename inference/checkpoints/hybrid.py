@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
@@ -36,15 +37,15 @@ def read_hybrid(config: Any, shape: ModelShape, *, is_gguf: bool) -> Architectur
             **{field.name: getattr(shape, field.name) for field in fields(shape)},
             hidden=_size(config, "hidden_size"),
             intermediate=_lfm2_intermediate(config) if is_lfm2 else _size(config, "intermediate_size"),
-            heads=_size(config, "num_attention_heads"),
+            heads=_heads(config, shape),
             vocabulary=_size(config, "vocab_size"),
-            norm_epsilon=float(config.norm_eps if is_lfm2 else config.rms_norm_eps),
+            norm_epsilon=_positive(config.norm_eps if is_lfm2 else config.rms_norm_eps),
             tied_embeddings=bool(config.tie_word_embeddings),
             qk_norm=True,
-            rope_theta=float(rope["rope_theta"]),
+            rope_theta=_positive(rope["rope_theta"]),
             rope_type="default",
             attention_scale=shape.head_dim**-0.5,
-            rotary_dim=int(shape.head_dim * (rope.get("partial_rotary_factor") or 1)),
+            rotary_dim=shape.head_dim if is_lfm2 else _rotary_dim(rope, shape),
             gated_output=not is_lfm2,
             norm_offset=0.0 if is_lfm2 or is_gguf else 1.0,
             layer_kinds=tuple(kinds[name] for name in names),
@@ -53,6 +54,20 @@ def read_hybrid(config: Any, shape: ModelShape, *, is_gguf: bool) -> Architectur
         )
     except (ValueError, TypeError, KeyError, OverflowError):
         return None
+
+
+def _heads(config: Any, shape: ModelShape) -> int:
+    heads = _size(config, "num_attention_heads")
+    if heads % shape.kv_heads:
+        raise ValueError(f"{heads} attention heads cannot share {shape.kv_heads} key-value heads")
+    return heads
+
+
+def _rotary_dim(rope: Mapping[str, Any], shape: ModelShape) -> int:
+    turned = int(shape.head_dim * (rope.get("partial_rotary_factor") or 1))
+    if not 0 < turned <= shape.head_dim:
+        raise ValueError(f"RoPE cannot turn {turned} of {shape.head_dim} numbers")
+    return turned
 
 
 def _delta_rule(config: Any, *, is_gguf: bool) -> DeltaRule:
@@ -78,6 +93,12 @@ def _lfm2_intermediate(config: Any) -> int:
         return width
     multiple = _size(config, "block_multiple_of")
     return -(-int(config.block_ffn_dim_multiplier * width) // multiple) * multiple
+
+
+def _positive(value: Any) -> float:
+    if not 0 < float(value) < math.inf:
+        raise ValueError(f"{value!r} is no number above 0")
+    return float(value)
 
 
 def _size(config: Any, name: str) -> int:

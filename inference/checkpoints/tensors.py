@@ -55,7 +55,7 @@ def _expected(shape: Architecture, *, is_gguf: bool) -> Iterator[tuple[str, tupl
     """Names and shapes; biases may be missing."""
     yield "model.embed_tokens.weight", (shape.vocabulary, shape.hidden)
     for number in range(shape.layers):
-        layer = {**_mixing(shape, shape.kind_of(number), is_gguf=is_gguf), **_around(shape)}
+        layer = {**_around(shape), **_mixing(shape, shape.kind_of(number), is_gguf=is_gguf)}
         yield from ((f"model.layers.{number}.{name}", size) for name, size in layer.items())
     yield "model.norm.weight", (shape.hidden,)
     if not shape.tied_embeddings:

@@ -1,4 +1,4 @@
-"""A tiny hybrid model on a real llama-server: what keystrokes and anchors cost, and that its texts are its cold ones.
+"""Tiny hybrid models on a real llama-server: what keys and anchors cost, that texts are the cold ones and midfill's.
 
 A model whose state cannot be cropped goes on from a copy of it; llama-server makes one four tokens before the end of
 each prompt. `-s` shows the figures.
@@ -7,18 +7,23 @@ each prompt. `-s` shows the figures.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from operator import ne
 from pathlib import Path
 from statistics import median
 
 import pytest
 
+from bench.llama_server import run_llama_server
+from inference.checkpoints.checkpoint import open_checkpoint
 from inference.loading.options import EngineOptions
 from inference.remote import llama_server
 from inference.remote.connecting import connect
 from inference.remote.engine import RemoteEngine
 from protocol.messages import CompletionRequest, Prompt
+from tests.engines.test_gguf_agreement import MOST_DIFFERENT, choices, continuation, load
+from tests.inference.generic_models import ON_KERNEL, write_model
 from tests.inference.tiny import training_text, write_tokenizer
-from tests.inference.tiny_hybrid import write_hybrid
+from tests.inference.tiny_hybrid import convert, write_hybrid
 
 pytestmark = pytest.mark.engines
 
@@ -94,3 +99,13 @@ def test_a_new_anchor_goes_on_from_the_copy_at_the_old_prefix(engine: RemoteEngi
     print(f"a new anchor: {costs} of {total}, which shares {shared}")  # noqa: T201
     assert costs["prefetch"] <= total - shared + 2 * COPY_TOKENS
     assert costs["prefetch"] < costs["no prefetch"]
+
+
+@pytest.mark.parametrize("kind", ON_KERNEL)
+def test_llama_cpp_finds_the_same_model_in_a_file(llama_server_program: Path, tmp_path: Path, kind: str) -> None:
+    file = convert(tmp_path / "model.gguf", write_model(tmp_path / "model", kind, on_kernel=True))
+    prompt = list(range(7, 300, 3))
+    with run_llama_server([str(llama_server_program)], file, 1, spm=False) as server:
+        theirs = continuation(server, prompt)
+    ours = choices(load(open_checkpoint(file, kind), kernel=True), [*prompt, *theirs[:-1]], len(theirs))
+    assert sum(map(ne, ours, theirs)) <= MOST_DIFFERENT * len(theirs)

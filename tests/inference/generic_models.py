@@ -137,7 +137,7 @@ ON_KERNEL: dict[str, tuple[str, dict[str, Any]]] = {
     "Lfm2": ("Lfm2ForCausalLM", {**SHORT_CONVOLUTIONS, **WIDE}),
     "Qwen3_5Text": (
         "Qwen3_5ForCausalLM",
-        {**DELTA_RULE, **WIDE, "head_dim": 128, "linear_key_head_dim": 32, "linear_value_head_dim": 64},
+        {**DELTA_RULE, **WIDE, "head_dim": 128, "linear_key_head_dim": 64, "linear_value_head_dim": 64},
     ),
 }
 """Those that the CPU kernel computes, in shapes that it supports."""

@@ -159,6 +159,7 @@ def run_in_calls(model: KernelModel) -> Tensor:
         ({"lfm2.block_count": 2**31}, "block_count is 2147483648"),
         ({"qwen35.full_attention_interval": 0}, "full_attention_interval is 0"),
         ({"qwen35.ssm.group_count": 3}, "no decoder for this model of the architecture 'qwen35'"),
+        ({"qwen35.rope.dimension_count": 256}, "no decoder for this model of the architecture 'qwen35'"),
         ({"qwen35.rope.dimension_count": 16}, "a rotary dimension of 16, no multiple of 32"),
     ],
 )
