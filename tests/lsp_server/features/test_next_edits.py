@@ -194,6 +194,19 @@ async def test_where_suggestions_are_off_nothing_is_offered(editor: Editor, mode
     assert len(model.asked) == 2
 
 
+async def test_a_command_that_comes_as_a_notification_is_run(core: FakeCore, model: FakeCore) -> None:
+    async with editing(core, model) as editor:
+        (edit,) = await ask(editor)
+        command = edit["command"]
+        editor.tell_in_json(
+            "workspace/executeCommand", {"command": command["command"], "arguments": command["arguments"]}
+        )
+        editor.tell_in_json("workspace/executeCommand", {"command": ["none"]})
+        await editor.document_hash()
+        assert editor.messages == []
+    assert counted() == (1, 1, 0)
+
+
 async def test_an_edit_cancels_the_request(editor: Editor, model: FakeCore) -> None:
     model.answer = never
     asked = asyncio.create_task(ask(editor))
