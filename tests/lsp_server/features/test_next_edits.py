@@ -109,6 +109,10 @@ async def offer_and_accept(editor: Editor, model: FakeCore) -> None:
     (edit,) = await ask(editor)
     assert edit["textDocument"] == {"uri": URI, "version": 3}
     assert applied(AFTER, edit) == recorded_answers("zeta-2", HEADERS)[0].removesuffix("\n")
+    shown = AFTER
+    for part in reversed(edit["parts"]):
+        shown = applied(shown, part)
+    assert shown == applied(AFTER, edit)
     (request,) = model.asked
     assert "<|user_cursor|>" in "".join(request.prompt.marked)
     assert "+\tvalues map[string][]string" in "".join(request.prompt.marked)
