@@ -52,6 +52,30 @@ test("Tab jumps to a next edit and applies it, and types a tab where none is sho
   await window.close("next edits");
 });
 
+test("nothing is asked while the popup is open or after several lines were selected", async () => {
+  edits.do({ answer: "" });
+  const window = await open("busy.py", "value = 1\nvalid = 2\n");
+  const asked = (): number => window.wire.sent("textDocument/copilotInlineEdit").length;
+  await window.type("x");
+  await until("a request", () => asked() > 0);
+  await window.press("Enter");
+  await window.type("va");
+  await window.press("Control+Alt+Space");
+  await window.page.locator(".suggest-widget.visible .monaco-list-row.focused").waitFor();
+  await sleep(1000);
+  let before = asked();
+  await window.type("l");
+  await sleep(1000);
+  assert.equal(asked(), before);
+  await window.press("Escape");
+  await window.press("Shift+ArrowUp", "Shift+ArrowUp", "ArrowRight");
+  before = asked();
+  await window.type("y");
+  await sleep(1000);
+  assert.equal(asked(), before);
+  await window.close("next edits busy");
+});
+
 const LINES = Array.from({ length: 60 }, (_, line) => `value_${line} = compute(${line})`);
 const at = (line: number, changed: Record<number, string>, typed: string): { before: string; after: string } => ({
   before: LINES.join("\n"),
