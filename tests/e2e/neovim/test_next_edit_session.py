@@ -26,7 +26,7 @@ from tests.e2e.neovim.test_next_edits import drawn
 from tests.lsp_server.fake_core import FakeCore, says
 
 TRACE = Path(os.environ.get("TEST_TRACE", Path(__file__).parents[2] / "data" / "rustcode-3000-3400.json.gz"))
-SECONDS, PAUSE_S = 1800.0, 3.0
+SECONDS, PAUSE_S, LONGEST_PAUSE_S = 1800.0, 3.0, 30.0  # no pause counts as longer
 KEYS_BETWEEN_PAUSES = 8  # of a session without times
 AHEAD = 12  # transactions that the model predicts at most
 # What is refused is not held against the model for long.
@@ -52,9 +52,9 @@ def first_half_hour(trace: Trace) -> tuple[list[tuple[Patch, ...]], list[bool]]:
     if not times:
         count = len(trace.transactions)
         return list(trace.transactions), [number % KEYS_BETWEEN_PAUSES == 0 for number in range(count)]
-    count = sum(time - times[0] < SECONDS for time in times)
-    rests = [later - time >= PAUSE_S for time, later in pairwise(times)]
-    return list(trace.transactions[:count]), rests
+    pauses = [later - time for time, later in pairwise(times)]
+    count = sum(total < SECONDS for total in accumulate(min(pause, LONGEST_PAUSE_S) for pause in pauses))
+    return list(trace.transactions[:count]), [pause >= PAUSE_S for pause in pauses]
 
 
 class Model:
