@@ -95,15 +95,15 @@ local function draw(buf, next_edit)
     if part.first ~= part.last or part.from ~= part.to then
       mark(part.first, part.from, { end_row = part.last, end_col = part.to, hl_group = 'MidfillEditOld' })
     end
-    if #lines == 1 then
-      mark(part.last, part.to, { virt_text = { { part.text, 'MidfillEditNew' } }, virt_text_pos = 'inline' })
-    else -- whole lines, below theirs, or above the first
-      local above = lines[1] ~= ''
-      table.remove(lines, above and #lines or 1)
+    if lines[1] ~= '' or #lines == 1 then -- lines above the first one would be out of sight
+      local text = table.concat(lines, '⏎')
+      mark(part.last, part.to, { virt_text = { { text, 'MidfillEditNew' } }, virt_text_pos = 'inline' })
+    else -- whole lines, below theirs
+      table.remove(lines, 1)
       local virtual = vim.tbl_map(function(line)
         return { { (line:gsub('\t', tab)), 'MidfillEditNew' } }
       end, lines)
-      mark(part.last, 0, { virt_lines = virtual, virt_lines_above = above })
+      mark(part.last, 0, { virt_lines = virtual })
     end
   end
   if next_edit.first < vim.fn.line('w0') - 1 or next_edit.first > vim.fn.line('w$') - 1 then

@@ -19,8 +19,8 @@ def edit_of(line: int, start: int, end: int, text: str, lines: int = 0) -> dict[
     return {"text": text, "range": span}
 
 
-PARTS = [edit_of(0, 4, 5, "10"), edit_of(1, 4, 5, "20"), edit_of(1, 5, 5, "\nbb = 21")]
-LINES = edit_of(0, 4, 5, "10\nb = 20\nbb = 21", lines=1) | {"parts": PARTS}
+PARTS = [edit_of(0, 0, 0, "x\n"), edit_of(0, 4, 5, "10"), edit_of(1, 4, 5, "20"), edit_of(1, 5, 5, "\nbb = 21")]
+LINES = edit_of(0, 0, 5, "x\na = 10\nb = 20\nbb = 21", lines=1) | {"parts": PARTS}
 
 
 def drawn(neovim: Neovim) -> tuple[str, str]:
@@ -64,7 +64,7 @@ def test_an_edit_of_lines_is_drawn_below_them_and_refused_by_a_key(open_scripted
     script.answer("", commands=COMMANDS, edit=LINES)
     neovim = open_scripted(TEXT)
     neovim.keys("jjx")
-    until(lambda: drawn(neovim) == ("12", "10\n20\nbb = 21"))
+    until(lambda: drawn(neovim) == ("12", "x⏎\n10\n20\nbb = 21"))
     neovim.lua("return require('midfill.next_edit').refuse()")
     until(lambda: told(script, COMMANDS[1]) == [[1]])
     assert drawn(neovim) == ("", "")
