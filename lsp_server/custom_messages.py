@@ -43,10 +43,9 @@ DocumentParams = types.DidCloseTextDocumentParams
 
 @attrs.define
 class ReportedItem:
-    """The used fields of an item, which clients send back unchanged; midfill's items carry the command."""
+    """The used field of an item: its command, by which midfill knows it. Some clients send nothing else of it."""
 
     command: types.Command
-    insertText: str  # noqa: N815  # as JSON has it
 
 
 @attrs.define

@@ -19,7 +19,13 @@ from pygls.exceptions import (
     JsonRpcParseError,
     JsonRpcServerNotInitialized,
 )
-from pygls.protocol import JsonRPCRequestMessage, LanguageServerProtocol, default_converter, lsp_method
+from pygls.protocol import (
+    JsonRPCNotification,
+    JsonRPCRequestMessage,
+    LanguageServerProtocol,
+    default_converter,
+    lsp_method,
+)
 
 from lsp_server.custom_messages import MESSAGE_TYPES
 from protocol.errors import BadInput
@@ -110,7 +116,17 @@ class EditorProtocol(LanguageServerProtocol):
             if not isinstance(data.get("id", 0), str | int):
                 raise JsonRpcInvalidRequest(f"the id {data['id']!r:.100} is neither a string nor an integer")
             data = {"params": None, **data}  # JSON-RPC lets clients omit the parameters
+            if data["method"] == types.WORKSPACE_EXECUTE_COMMAND and "id" not in data:
+                return self._told_command(data["params"])
         return super().structure_message(data)
+
+    def _told_command(self, params: object) -> JsonRPCNotification:
+        """A command without an id, as copilot.el sends them: it is run, and not answered."""
+        try:
+            structured = self._converter.structure(params, types.ExecuteCommandParams)
+        except cattrs.BaseValidationError as error:
+            raise JsonRpcInvalidParams from error
+        return JsonRPCNotification(types.WORKSPACE_EXECUTE_COMMAND, self.VERSION, structured)
 
     def handle_message(self, message: Any) -> None:
         method = getattr(message, "method", None)

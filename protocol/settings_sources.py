@@ -33,6 +33,8 @@ from protocol.settings import (
 _OTHER_VARIABLES = frozenset({"MIDFILL_RUNTIME_DIR", "MIDFILL_CACHE_DIR", "MIDFILL_KERNEL_LEVEL", "MIDFILL_SHARED"})
 # A variable that is less like every setting is another program's: Kubernetes sets MIDFILL_PORT for a Service `midfill`.
 _MISSPELT = 0.7  # by difflib's measure
+# What clients of the Copilot language server put beside the settings.
+_OF_COPILOT_CLIENTS = frozenset({"editor_info", "editor_plugin_info", "network_proxy"})
 
 log = logging.getLogger(__name__)
 
@@ -93,6 +95,7 @@ def with_json(base: Settings, given: object) -> tuple[Settings, tuple[BadSetting
     if "midfill" in given:
         return with_json(base, given["midfill"])
     named = {_snake_case(str(key)): value for key, value in given.items()}
+    named = {name: value for name, value in named.items() if name not in _OF_COPILOT_CLIENTS}
     known = {name: value for name, value in named.items() if name in SETTINGS}
     unknown = tuple(BadSettings(_unknown(name, json_name)) for name in named if name not in known)
     return _overlay(base, known, _typed, json_name), unknown

@@ -9,7 +9,7 @@
 ;;; Commentary:
 
 ;; `midfill-mode' shows suggestions as grey text at the cursor.  Tab accepts one, M-<right> its next word; Escape or C-g
-;; dismisses it, and so does any command that leaves it behind.  The mode has its own connection to `midfill lsp', so it
+;; dismisses it, and so does any command that leaves it behind.  Next edits: see midfill-next-edit.el.  The mode has its own connection to `midfill lsp', so it
 ;; works beside Eglot and lsp-mode, which need not know midfill.
 ;;
 ;;     (add-to-list 'load-path "/path/to/midfill/editors/emacs")
@@ -53,6 +53,7 @@ Otherwise they come on request alone: `midfill-suggest'."
 
 (defvar midfill--connection nil "The connection to the language server; nil before the first buffer needs it.")
 (defvar midfill--ready nil "Whether the server has answered `initialize'.")
+(defvar midfill--commands nil "The commands that the server offers.")
 (defvar midfill--state nil "The last status that the server sent.")
 (defvar midfill-mode)
 (defvar-local midfill--open nil "The document's URI at the server; nil while it is not open there.")
@@ -103,9 +104,11 @@ Otherwise they come on request alone: `midfill-suggest'."
                          :workspace (:workspaceFolders t)
                          :textDocument (:inlineCompletion (:dynamicRegistration :json-false))
                          :experimental (:midfill t)))
-   :success-fn (lambda (_)
+   :success-fn (lambda (answer)
                  (jsonrpc-notify midfill--connection :initialized (make-hash-table))
-                 (setq midfill--ready t)
+                 (setq midfill--ready t
+                       midfill--commands
+                       (plist-get (plist-get (plist-get answer :capabilities) :executeCommandProvider) :commands))
                  (midfill--each-buffer #'midfill--open))
    :error-fn (lambda (reason) (message "midfill: %s" (plist-get reason :message)))
    :timeout 120 ; a cold disk is slow
@@ -422,4 +425,5 @@ An indirect buffer shares its text with its base, whose document it is."
     (midfill--leave)))
 
 (provide 'midfill)
+(require 'midfill-next-edit) ; which extends the mode
 ;;; midfill.el ends here

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from lsprotocol import types
@@ -14,8 +15,10 @@ from lsp_server.custom_messages import (
     InlineEditParams,
     ShownEditParams,
 )
+from lsp_server.documents.documents import Edit
 from lsp_server.editor_protocol import refusing_bad_input
 from lsp_server.features.text_documents import place_of
+from lsp_server.next_edit.parts import parts_of
 from lsp_server.server import MidfillServer
 from protocol.errors import BadInput
 
@@ -42,15 +45,17 @@ async def inline_edit(ls: MidfillServer, params: InlineEditParams) -> dict[str, 
     offer = await ls.next_edits.offer(opened, cursor, invoked=invoked)
     if offer is None or opened.edits != edits:
         return {"edits": []}
-    edit = offer.edit
-    start, end = (ls.session.documents.codec.encode(opened.document, place) for place in (edit.start, edit.end))
-    one = {
-        "text": edit.text,
+    encode = partial(ls.session.documents.codec.encode, opened.document)
+
+    def sent(edit: Edit) -> dict[str, Any]:
+        return {"text": edit.text, "range": {"start": encode(edit.start)._asdict(), "end": encode(edit.end)._asdict()}}
+
+    about = {
         "textDocument": {"uri": document.uri, "version": opened.document.version},
-        "range": {"start": start._asdict(), "end": end._asdict()},
         "command": {"title": "Accepted", "command": EDIT_ACCEPTED_COMMAND, "arguments": [offer.number]},
+        "parts": [sent(part) for part in parts_of(opened.document.lines, offer.edit)],
     }
-    return {"edits": [one]}
+    return {"edits": [sent(offer.edit) | about]}
 
 
 def did_show_edit(ls: MidfillServer, params: ShownEditParams) -> None:

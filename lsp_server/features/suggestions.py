@@ -17,7 +17,7 @@ from lsp_server.custom_messages import (
     ShownParams,
 )
 from lsp_server.documents.documents import Document, Position
-from lsp_server.documents.positions import PositionCodec, PositionEncoding
+from lsp_server.documents.positions import PositionCodec
 from lsp_server.editor_protocol import refusing_bad_input
 from lsp_server.features.text_documents import client_position, place_of
 from lsp_server.filters.cursor_context import Insertion
@@ -66,9 +66,7 @@ def did_show(ls: MidfillServer, params: ShownParams) -> None:
 
 def did_accept_partly(ls: MidfillServer, params: PartlyAcceptedParams) -> None:
     """Record that the beginning of an item was accepted."""
-    utf16 = PositionCodec(PositionEncoding.UTF16)
-    accepted = utf16.code_points(params.item.insertText, params.acceptedLength)
-    ls.acceptances.accepted_partly(answer_number(params.item.command), accepted)
+    ls.acceptances.accepted_partly(answer_number(params.item.command), params.acceptedLength)
 
 
 def accepted(ls: MidfillServer, number: int, index: int) -> None:

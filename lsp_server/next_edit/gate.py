@@ -22,7 +22,6 @@ FRESH_S = 10.0
 """A jump of the cursor asks only within this time after an edit."""
 
 BULK_CHARS, BULK_LINES = 200, 8
-SELECTION_S = 5.0
 FIRST_BACK_OFF_S, LONGEST_BACK_OFF_S = 5.0, 320.0
 MAX_REFUSED = 20
 MOST_LINES = 20
@@ -38,11 +37,6 @@ class Moment:
     since_edit_s: float = 0.0
     undone: bool = False  # the last edit was an undo or redo
     bulk: bool = False  # the last edit was no typing: see `is_bulk`
-    popup: bool = False
-    ghost_text: bool = False
-    cursors: int = 1
-    in_snippet: bool = False
-    since_selection_s: float | None = None  # since several lines were selected
     rejections: int = 0  # since the last acceptance
     since_rejection_s: float | None = None
 
@@ -60,11 +54,6 @@ def back_off_s(rejections: int) -> float:
     return min(FIRST_BACK_OFF_S * 2.0 ** (min(rejections, 10) - 1), LONGEST_BACK_OFF_S) if rejections else 0.0
 
 
-def _selects(moment: Moment) -> bool:
-    selecting = moment.since_selection_s is not None and moment.since_selection_s < SELECTION_S
-    return moment.cursors > 1 or selecting
-
-
 def _backs_off(moment: Moment) -> bool:
     since = moment.since_rejection_s
     return since is not None and since < back_off_s(moment.rejections)
@@ -76,13 +65,12 @@ ASKING: dict[str, AskRule] = {
     "the last edit is too old": lambda moment: moment.trigger == "jump" and moment.since_edit_s > FRESH_S,
     "after undo": lambda moment: moment.undone,
     "after a bulk change": lambda moment: moment.bulk and moment.trigger != "acceptance",
-    "a popup is open": lambda moment: moment.popup,
-    "ghost text is shown": lambda moment: moment.ghost_text,
-    "in a snippet": lambda moment: moment.in_snippet,
-    "a selection": _selects,
     "after a rejection": _backs_off,
 }
-"""Why nothing is asked for. A command of the user passes all but the first."""
+"""Why nothing is asked for; a command of the user passes all but the first.
+
+The clients do not ask while a popup is open or ghost text is shown, in a snippet, and where the user selects.
+"""
 
 
 def reason_not_to_ask(moment: Moment) -> str | None:

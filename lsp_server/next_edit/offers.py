@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rapidfuzz.distance import Indel
 
-from lsp_server.documents.documents import Edit, Replacement, end_of, moved, trimmed
+from lsp_server.documents.documents import Document, Edit, Replacement, end_of, moved, trimmed
 
 _MOST_CHARS = 8_000  # to compare more would take a keystroke's time
 
@@ -35,6 +35,20 @@ def rebased(offer: Replacement, typed: Replacement) -> Replacement | None:
     if now == edit.text or not (helps or (now and edit.text.startswith(now))):
         return None
     return trimmed(Replacement(Edit(edit.start, end_of(edit.start, now), edit.text), now))
+
+
+def typed_at(offer: Replacement, typed: Replacement, document: Document) -> Replacement:
+    """The edit of a user as one at the offer's end, where the text is the same if it was typed there.
+
+    Clients that compare texts report one of the places where an insertion may have been; `document` has it already.
+    """
+    place, start, end, text = offer.edit.end, typed.edit.start, typed.edit.end, typed.edit.text
+    if not place < start == end or start.line - place.line > text.count("\n"):
+        return typed
+    between = document.slice(place, start)
+    if not text.endswith(between):
+        return typed
+    return Replacement(Edit(place, place, between + text.removesuffix(between)), "")
 
 
 def _offset(edit: Edit, old: str, typed: Replacement) -> int:

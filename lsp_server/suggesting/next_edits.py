@@ -29,7 +29,7 @@ from lsp_server.next_edit.gate import (
 )
 from lsp_server.next_edit.history import PAUSE_S, History
 from lsp_server.next_edit.layout import next_anchor
-from lsp_server.next_edit.offers import rebased
+from lsp_server.next_edit.offers import rebased, typed_at
 from lsp_server.next_edit.regions import RegionAnchor
 from lsp_server.suggesting.explainer import Explainer
 from lsp_server.suggesting.latest import Latest
@@ -377,6 +377,7 @@ class NextEdits:
         offer = edited.offer
         if offer is None:
             return False
+        step = typed_at(offer.replacement, step, document)
         left = rebased(offer.replacement, step)
         if left is not None:
             edited.offer = replace(offer, replacement=left)

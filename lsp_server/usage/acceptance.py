@@ -18,11 +18,13 @@ from lsp_server.documents.documents import (
     trimmed,
 )
 from lsp_server.documents.lexing import CLOSER_OF, QUOTES, is_auto_closed
+from lsp_server.documents.positions import PositionCodec, PositionEncoding
 from lsp_server.filters.cursor_context import Insertion
 from lsp_server.suggesting.open_documents import OpenDocument
 from lsp_server.usage.kept import Followed, KeptText
 from lsp_server.usage.statistics import Group, Recorder, Statistics, one_answer
 
+_UTF16 = PositionCodec(PositionEncoding.UTF16)
 # A key inserts a character, a pair of brackets, or a line end and indentation; one change may hold some keys.
 _MOST_CHARACTERS = 8
 _MOST_SPACE = 200
@@ -264,11 +266,12 @@ class Acceptances:
         self._accept(shown, len(text), text, answer.replaced[index])
         return (shown.opened, end_of(answer.start, text[answer.offset :])) if is_there else None
 
-    def accepted_partly(self, number: int, characters: int) -> None:
-        """Record that the first `characters` of an item were accepted, or typed before; its rest is still shown."""
+    def accepted_partly(self, number: int, units: int) -> None:
+        """Record that the first UTF-16 units of an item were accepted, or typed before; its rest is still shown."""
         if (answer := self._answers.get(number)) is not None:
             text = answer.texts[0]
-            self._accept(answer.shown, min(answer.offset + max(characters, 0), len(text)), text)
+            accepted = _UTF16.code_points(text[answer.offset :], max(units, 0))
+            self._accept(answer.shown, answer.offset + accepted, text)
 
     def on_edit(self, opened: OpenDocument, replacements: Sequence[Replacement]) -> None:
         """Attribute an edit to typing or to an accepted suggestion."""

@@ -257,6 +257,13 @@ async def test_settings_of_other_servers_change_nothing(editor: Editor, core: Fa
     assert editor.messages == []
 
 
+async def test_what_copilots_clients_tell_of_themselves_is_no_setting(core: FakeCore) -> None:
+    about = {"editorInfo": {"name": "Emacs", "version": "28.2"}, "editorPluginInfo": {"name": "copilot.el"}}
+    async with editor_on(core, settings={**about, "networkProxy": {}}) as editor:
+        await editor.until_state("ready")
+        assert editor.messages == []
+
+
 async def test_the_session_outlives_the_connection_to_the_core(editor: Editor, core: FakeCore) -> None:
     core.answer = never
     editor.open("a")

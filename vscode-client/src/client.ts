@@ -60,6 +60,8 @@ export interface Listener {
 export interface NextEdit {
   text: string;
   range: vscode.Range;
+  /** What of it to show where. */
+  parts: { text: string; range: vscode.Range }[];
   accepted: string;
   refused: string;
   arguments: readonly unknown[];
@@ -67,7 +69,7 @@ export interface NextEdit {
 
 /** How the server says it. */
 interface InlineEdits {
-  edits: { text: string; range: Range; command: { arguments: unknown[] } }[];
+  edits: { text: string; range: Range; command: { arguments: unknown[] }; parts: { text: string; range: Range }[] }[];
 }
 
 export class Client {
@@ -77,8 +79,8 @@ export class Client {
   private cameUp = false;
   /** The next request is none that the user invoked, though VS Code says so. */
   private automatic = false;
-  /** The document and place of the last suggestion, and its version then; -1 where there was none. */
-  private suggested: { document: vscode.TextDocument; place: vscode.Position; version: number } | undefined;
+  /** The document and place of the last request for suggestions, its version then, and whether it got one or the popup was open. */
+  private suggested: { document: vscode.TextDocument; place: vscode.Position; version: number; isBusy: boolean } | undefined;
   /** The text that the user accepted last. */
   accepted: vscode.Location | undefined;
   private stopped = false;
@@ -105,7 +107,8 @@ export class Client {
         provideInlineCompletionItems: async (document, position, context, token, next) => {
           const items = isOn(document) ? await next(document, position, this.asItArose(context), token) : [];
           const count = Array.isArray(items) ? items.length : (items?.items.length ?? 0);
-          this.suggested = { document, place: position, version: count > 0 ? document.version : -1 };
+          const isBusy = count > 0 || context.selectedCompletionInfo !== undefined;
+          this.suggested = { document, place: position, version: document.version, isBusy };
           return items;
         },
         executeCommand: (command, args: unknown[], next): unknown => {
@@ -223,6 +226,7 @@ export class Client {
     return edit && {
       text: edit.text,
       range: back.asRange(edit.range),
+      parts: edit.parts.map(({ text, range }) => ({ text, range: back.asRange(range) })),
       accepted: EDIT_ACCEPTED,
       refused: EDIT_REFUSED,
       arguments: edit.command.arguments,
@@ -233,9 +237,10 @@ export class Client {
     await this.notify(DID_SHOW_EDIT, { item: { command: { arguments: edit.arguments } } });
   }
 
-  /** Whether the document's present text has a suggestion, which may be shown as ghost text. */
-  suggestsIn(document: vscode.TextDocument): boolean {
-    return this.suggested?.document === document && this.suggested.version === document.version;
+  /** Whether the document's present text has a suggestion, which may be shown as ghost text, or an open popup. */
+  isBusyIn(document: vscode.TextDocument): boolean {
+    const { suggested } = this;
+    return suggested?.document === document && suggested.version === document.version && suggested.isBusy;
   }
 
   async announceSwitch(document: vscode.TextDocument, off: EditorSwitch | null, rivals: string[]): Promise<void> {

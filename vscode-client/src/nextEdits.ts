@@ -9,6 +9,8 @@ import type { Server } from "./server.ts";
 const REST_MS = 300;
 const CONTEXT = "midfill.nextEditShown";
 const MOST_SHOWN = 200;
+/** For so long after a selection of several lines nothing is asked. */
+const SELECTION_MS = 5000;
 
 interface Shown {
   editor: vscode.TextEditor;
@@ -24,6 +26,7 @@ export class NextEdits implements vscode.Disposable {
   private readonly coming = vscode.window.createTextEditorDecorationType({});
   private shown: Shown | undefined;
   private pending: NodeJS.Timeout | undefined;
+  private selectedAt = -SELECTION_MS;
   private readonly subscriptions: vscode.Disposable;
 
   constructor(private readonly server: Server) {
@@ -34,7 +37,10 @@ export class NextEdits implements vscode.Disposable {
           this.askSoon();
         }
       }),
-      vscode.window.onDidChangeTextEditorSelection(() => {
+      vscode.window.onDidChangeTextEditorSelection(({ selections }) => {
+        if (selections.some((selection) => !selection.isSingleLine)) {
+          this.selectedAt = performance.now();
+        }
         this.askSoon();
       }),
       vscode.window.onDidChangeActiveTextEditor(() => {
@@ -94,11 +100,14 @@ export class NextEdits implements vscode.Disposable {
       return;
     }
     const { document } = editor;
+    if (client.isBusyIn(document) || performance.now() - this.selectedAt < SELECTION_MS) {
+      return;
+    }
     const [version, place] = [document.version, editor.selection.active];
     const edit = await client.nextEdit(document, place);
     if (document.version === version && editor === vscode.window.activeTextEditor && place.isEqual(editor.selection.active)) {
       this.hide();
-      if (edit !== undefined && !client.suggestsIn(document)) {
+      if (edit !== undefined && !client.isBusyIn(document)) {
         await this.show({ editor, version, edit, client });
       }
     }
@@ -107,18 +116,20 @@ export class NextEdits implements vscode.Disposable {
   private async show(shown: Shown): Promise<void> {
     const { editor, edit, client } = shown;
     this.shown = shown;
-    const text = edit.text.replace(/\r?\n/g, " ⏎ ");
-    const contentText = text.length > MOST_SHOWN ? `${text.slice(0, MOST_SHOWN)}…` : text;
     const backgroundColor = new vscode.ThemeColor("diffEditor.insertedTextBackground");
     const hoverMessage = new vscode.MarkdownString().appendCodeblock(edit.text, editor.document.languageId);
-    const end = new vscode.Range(edit.range.end, edit.range.end);
-    const marks: vscode.DecorationOptions[] = [{ range: end, hoverMessage, renderOptions: { after: { contentText, backgroundColor } } }];
+    const marks = edit.parts.filter(({ text }) => text !== "").map(({ text, range }): vscode.DecorationOptions => {
+      const oneLine = text.replace(/\r?\n/g, " ⏎ ");
+      const contentText = oneLine.length > MOST_SHOWN ? `${oneLine.slice(0, MOST_SHOWN)}…` : oneLine;
+      return { range: new vscode.Range(range.end, range.end), hoverMessage, renderOptions: { after: { contentText, backgroundColor } } };
+    });
     if (!editor.visibleRanges.some((visible) => visible.contains(edit.range.start))) {
       const lineEnd = editor.document.lineAt(editor.selection.active.line).range.end;
       const told = { contentText: `  next edit in line ${String(edit.range.start.line + 1)}`, backgroundColor };
       marks.push({ range: new vscode.Range(lineEnd, lineEnd), renderOptions: { after: told } });
     }
-    editor.setDecorations(this.old, edit.range.isEmpty ? [] : [edit.range]);
+    const old = edit.parts.filter(({ range }) => !range.isEmpty);
+    editor.setDecorations(this.old, old.map(({ range }) => ({ range, hoverMessage })));
     editor.setDecorations(this.coming, marks);
     await vscode.commands.executeCommand("setContext", CONTEXT, true);
     await client.didShowNextEdit(edit); // once its keys work

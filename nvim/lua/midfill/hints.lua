@@ -1,23 +1,23 @@
---- Tells behind the cursor's line that nothing is suggested, where no status line shows statusline(): once per buffer and
---- kind of reason, while the user inserts. A message would not be seen: "-- INSERT --" replaces it.
+--- Tells behind the cursor's line that nothing is suggested, where no status line shows statusline(), while the user
+--- inserts: until the core is ready, or once per buffer and kind of any other reason. A message would not be seen: "-- INSERT --" replaces it.
 local client_of = require('midfill.client').of
 local state = require('midfill.state')
 local switch = require('midfill.switch')
 
 local M = {}
 
--- Kinds of reasons that end without the user, which are told once in all, and the others. Those that are missing here are
+-- Kinds of reasons that end without the user, which are told until then, and the others. Those that are missing here are
 -- the user's own doing, or end at once.
 local ENDS_BY_ITSELF = { starting = true, loading = true }
 local TOLD = { excluded = true, off = true, long = true, lost = true, stopped = true, failed = true }
 
-local SHOWN_MS = 10000
+local SHOWN_MS = 10000 -- of the others
 
 local namespace = vim.api.nvim_create_namespace('midfill.hint')
 local timer = assert(vim.uv.new_timer())
 local drawn = false -- whether a status line has shown statusline()
 local told = {} ---@type table<string, boolean> what was told: buffer and kind
-local shown ---@type {buf: integer, row: integer, text: string, what: string}|nil what is shown now, and where
+local shown ---@type {buf: integer, row: integer, text: string, what: string|nil}|nil what is shown now, and where
 
 --- A status line shows the reasons from now on.
 function M.status_line_is_drawn()
@@ -36,7 +36,7 @@ end
 
 ---@param buf integer
 ---@param text string
----@param what string
+---@param what string|nil what is told once
 local function show(buf, text, what)
   local row = vim.api.nvim_win_get_cursor(0)[1] - 1
   vim.api.nvim_buf_set_extmark(buf, namespace, row, 0, {
@@ -45,7 +45,9 @@ local function show(buf, text, what)
     hl_mode = 'combine',
   })
   shown = { buf = buf, row = row, text = text, what = what }
-  timer:start(SHOWN_MS, 0, vim.schedule_wrap(clear))
+  if what then
+    timer:start(SHOWN_MS, 0, vim.schedule_wrap(clear))
+  end
 end
 
 --- The hint for a buffer; nil where none is due.
@@ -59,7 +61,7 @@ local function hint(buf)
   if drawn or not inserting or not reason or not reason.lasts or switch.off(buf) then
     return nil
   elseif ENDS_BY_ITSELF[reason.kind] then
-    return ('midfill %s: suggestions follow by themselves'):format(reason.text), 'start'
+    return ('midfill %s: suggestions follow by themselves'):format(reason.text)
   elseif TOLD[reason.kind] then
     return ('midfill %s: :Midfill status says why'):format(reason.text), buf .. reason.kind
   end
@@ -74,8 +76,10 @@ local function follow()
     return
   end
   clear()
-  if text and what and (goes_on or not told[what]) then
-    told[what] = true
+  if text and (not what or goes_on or not told[what]) then
+    if what then
+      told[what] = true
+    end
     show(buf, text, what)
   end
 end

@@ -10,24 +10,49 @@ local METHOD = 'textDocument/copilotInlineEdit'
 local ACCEPTED, REFUSED = 'midfill.nextEditAccepted', 'midfill.nextEditRefused'
 local REST_MS = { n = 100, i = 300 } -- while inserting, ghost text comes first
 
----@class midfill.NextEdit
----@field edit table the server's
----@field client_id integer
----@field tick integer of the buffer
+local SELECTION_MS = 5000 -- for so long after a selection of several lines nothing is asked
+
+-- Whether a plugin shows a popup, or is in a snippet.
+local PLUGINS = { cmp = 'visible', ['blink.cmp'] = 'is_visible', luasnip = 'in_snippet' }
+
+---@class midfill.EditPlace
+---@field text string
 ---@field first integer row, from 0
 ---@field last integer
 ---@field from integer byte columns
 ---@field to integer
 
+---@class midfill.NextEdit: midfill.EditPlace
+---@field edit table the server's
+---@field client_id integer
+---@field tick integer of the buffer
+---@field parts midfill.EditPlace[]
+
 local namespace = vim.api.nvim_create_namespace('midfill.next_edit')
 local timer = assert(vim.uv.new_timer())
 local shown = {} ---@type table<integer, midfill.NextEdit> by buffer
 local request = 0 -- number of the newest request
+local selected = -SELECTION_MS -- when several lines were selected last
 
 ---@return 'n'|'i'|nil the mode, if it is one that shows next edits
 local function resting()
   local mode = vim.api.nvim_get_mode().mode
   return (mode == 'n' or mode == 'i') and mode or nil
+end
+
+---@return boolean whether the user is in the middle of something that an edit would disturb
+local function busy()
+  for name, shows in pairs(PLUGINS) do
+    local plugin = package.loaded[name]
+    local known, yes = pcall(function()
+      return plugin[shows]()
+    end)
+    if known and yes then
+      return true
+    end
+  end
+  local in_snippet = vim.snippet and vim.snippet.active()
+  return vim.fn.pumvisible() == 1 or in_snippet or vim.uv.now() - selected < SELECTION_MS
 end
 
 --- The edit that is shown in a buffer and still fits its text.
@@ -64,22 +89,22 @@ local function draw(buf, next_edit)
   local function mark(row, col, details)
     vim.api.nvim_buf_set_extmark(buf, namespace, row, col, details)
   end
-  local lines = vim.api.nvim_buf_get_lines(buf, next_edit.first, next_edit.last + 1, false)
-  local new = vim.split((next_edit.edit.text:gsub('\r\n', '\n')), '\n', { plain = true })
-  if next_edit.first ~= next_edit.last or next_edit.from ~= next_edit.to then
-    mark(next_edit.first, next_edit.from, { end_row = next_edit.last, end_col = next_edit.to, hl_group = 'MidfillEditOld' })
-  end
-  if #new == 1 and next_edit.first == next_edit.last then
-    mark(next_edit.last, next_edit.to, { virt_text = { { new[1], 'MidfillEditNew' } }, virt_text_pos = 'inline' })
-  else -- whole lines, below those that they replace
-    new[1] = lines[1]:sub(1, next_edit.from) .. new[1]
-    new[#new] = new[#new] .. lines[#lines]:sub(next_edit.to + 1)
-    local tab = (' '):rep(vim.bo[buf].tabstop)
-    mark(next_edit.last, 0, {
-      virt_lines = vim.tbl_map(function(line)
+  local tab = (' '):rep(vim.bo[buf].tabstop)
+  for _, part in ipairs(next_edit.parts) do
+    local lines = vim.split(part.text, '\n', { plain = true })
+    if part.first ~= part.last or part.from ~= part.to then
+      mark(part.first, part.from, { end_row = part.last, end_col = part.to, hl_group = 'MidfillEditOld' })
+    end
+    if lines[1] ~= '' or #lines == 1 then -- lines above the first one would be out of sight
+      local text = table.concat(lines, '⏎')
+      mark(part.last, part.to, { virt_text = { { text, 'MidfillEditNew' } }, virt_text_pos = 'inline' })
+    else -- whole lines, below theirs
+      table.remove(lines, 1)
+      local virtual = vim.tbl_map(function(line)
         return { { (line:gsub('\t', tab)), 'MidfillEditNew' } }
-      end, new),
-    })
+      end, lines)
+      mark(part.last, 0, { virt_lines = virtual })
+    end
   end
   if next_edit.first < vim.fn.line('w0') - 1 or next_edit.first > vim.fn.line('w$') - 1 then
     local row = vim.api.nvim_win_get_cursor(0)[1] - 1
@@ -88,14 +113,16 @@ local function draw(buf, next_edit)
   end
 end
 
+--- Where an edit or a part of one is in a buffer.
 ---@param buf integer
 ---@param client vim.lsp.Client
----@param edit table
-local function show(buf, client, edit)
+---@param edit {text: string, range: table}
+---@return midfill.EditPlace
+local function located(buf, client, edit)
   local first, last = edit.range.start, edit.range['end']
-  local function column(place)
-    local line = vim.api.nvim_buf_get_lines(buf, place.line, place.line + 1, false)[1] or ''
-    return compat.byte_column(line, place.character, client.offset_encoding)
+  local function column(at)
+    local line = vim.api.nvim_buf_get_lines(buf, at.line, at.line + 1, false)[1] or ''
+    return compat.byte_column(line, at.character, client.offset_encoding)
   end
   local count = vim.api.nvim_buf_line_count(buf)
   local to = column(last)
@@ -103,16 +130,23 @@ local function show(buf, client, edit)
     last = { line = count - 1 }
     to = #vim.api.nvim_buf_get_lines(buf, count - 1, count, false)[1]
   end
+  local row = math.min(first.line, count - 1)
+  return { text = (edit.text:gsub('\r\n', '\n')), first = row, last = last.line, from = column(first), to = to }
+end
+
+---@param buf integer
+---@param client vim.lsp.Client
+---@param edit table
+local function show(buf, client, edit)
   M.hide(buf)
-  shown[buf] = {
+  shown[buf] = vim.tbl_extend('error', located(buf, client, edit), {
     edit = edit,
     client_id = client.id,
     tick = vim.api.nvim_buf_get_changedtick(buf),
-    first = math.min(first.line, count - 1),
-    last = last.line,
-    from = column(first),
-    to = to,
-  }
+    parts = vim.tbl_map(function(part)
+      return located(buf, client, part)
+    end, edit.parts),
+  })
   draw(buf, shown[buf])
   compat.call(client, 'notify', 'textDocument/didShowInlineEdit', { item = { command = edit.command } })
 end
@@ -128,7 +162,7 @@ end
 ---@param invoked boolean
 local function ask(buf, invoked)
   local client = client_of(buf)
-  local wanted = client and offers_command(client, ACCEPTED) and (invoked or switch.automatic(buf))
+  local wanted = client and offers_command(client, ACCEPTED) and (invoked or switch.automatic(buf) and not busy())
   if vim.api.nvim_get_current_buf() ~= buf or not wanted or not resting() or offers.rest(buf) then
     return
   end
@@ -199,7 +233,7 @@ function M.go()
   vim.bo[buf].undolevels = vim.bo[buf].undolevels -- an undo step of its own
   local edit = { range = next_edit.edit.range, newText = next_edit.edit.text }
   vim.lsp.util.apply_text_edits({ edit }, buf, client and client.offset_encoding or 'utf-16')
-  local new = vim.split((next_edit.edit.text:gsub('\r\n', '\n')), '\n', { plain = true })
+  local new = vim.split(next_edit.text, '\n', { plain = true })
   local last = next_edit.first + #new
   local col = (#new == 1 and next_edit.from or 0) + #new[#new]
   vim.api.nvim_win_set_cursor(0, { math.min(last, vim.api.nvim_buf_line_count(buf)), col })
@@ -239,6 +273,15 @@ function M.attach(buf)
   on('BufLeave', function()
     M.hide(buf)
   end)
+  vim.api.nvim_create_autocmd('ModeChanged', {
+    group = group,
+    pattern = '[vV\22]*:*',
+    callback = function()
+      if vim.fn.line("'<") ~= vim.fn.line("'>") then
+        selected = vim.uv.now()
+      end
+    end,
+  })
 end
 
 ---@param buf integer

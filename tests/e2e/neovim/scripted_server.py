@@ -4,7 +4,7 @@ The script is a JSON file, which is read for each request:
 
 - `texts`: the suggestions for a manual request, of which an automatic one gets the first;
 - `replaced`: how many characters behind the cursor they replace;
-- `edit`: the next edit, `{text, range}`, or none;
+- `edit`: the next edit, `{text, range, parts}`, or none; without `parts` it is one itself;
 - `late`: whether the answer waits until the request `test/release` asks for the oldest one that waits;
 - `command`: one to be run on acceptance;
 - `reason`: why the last request got nothing;
@@ -52,7 +52,8 @@ def _answer(message: dict[str, Any], script: dict[str, Any], late: list[dict[str
             return
     elif message["method"] == "textDocument/copilotInlineEdit":
         command = {"title": "Accepted", "command": "midfill.nextEditAccepted", "arguments": [1]}
-        result = {"edits": [script["edit"] | {"command": command}] if script.get("edit") else []}
+        edit = script.get("edit")
+        result = {"edits": [{"command": command, "parts": [edit]} | edit] if edit else []}
     elif message["method"] == "midfill/lastReason":
         result = script.get("reason")
     elif message["method"] == "test/release":

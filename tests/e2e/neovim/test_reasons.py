@@ -130,7 +130,13 @@ def test_a_reason_that_lasts_is_reported_once_behind_the_line_and_goes_with_it(o
     tell(neovim, "loading", "loading 40 %")
     until(lambda: hint(neovim) == "midfill loading 40 %: suggestions follow by themselves")
     neovim.keys("<CR>")  # to another line
+    until(lambda: neovim.text() == "a\n")
+    neovim.lua("vim.wait(100)")
+    assert hint(neovim) == "midfill loading 40 %: suggestions follow by themselves"  # until the core is ready
+    neovim.keys("<Esc>")
     until(lambda: hint(neovim) == "")
+    neovim.keys("i")
+    until(lambda: hint(neovim) == "midfill loading 40 %: suggestions follow by themselves")
     tell(neovim, "failed", "failed")
     until(lambda: hint(neovim) == "midfill failed: :Midfill status says why")
     neovim.keys("<Esc>")

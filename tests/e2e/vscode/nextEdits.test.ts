@@ -1,39 +1,45 @@
-// Next edits: Tab jumps to one and applies it.
+// Next edits: shown at rest, Tab jumps to one and applies it, and no busy user is asked.
 
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
+import { setTimeout as sleep } from "node:timers/promises";
 
 import { ScriptedCore } from "./scriptedCore.ts";
 import { until, Workbench, type Window } from "./workbench.ts";
 
 process.env.MIDFILL_CORE_TOKEN = "secret"; // of the scripted cores
 const ACCEPTED = "midfill.nextEditAccepted";
+const SHOWN = "textDocument/didShowInlineEdit";
 const workbench = new Workbench();
-let cores: ScriptedCore[];
-let window: Window;
+let completions: ScriptedCore;
+let edits: ScriptedCore;
 
-before(() => workbench.start());
-after(async () => {
-  await window.close("next edits");
-  await workbench.stop();
-  cores.forEach((core) => {
-    core.stop();
-  });
-});
-
-test("Tab jumps to a next edit and applies it, and types a tab where none is shown", async () => {
-  cores = [await ScriptedCore.start(), await ScriptedCore.start()];
-  const [completions, edits] = cores as [ScriptedCore, ScriptedCore];
+before(async () => {
+  [completions, edits] = await Promise.all([ScriptedCore.start(), ScriptedCore.start()]);
   completions.do({ answer: "" });
-  edits.do({ answer: "a = 1\nb = bb\nc = 3\nx\n" });
+  await workbench.start();
   const model = { "midfill.nextEditModel": "sweep-b:any", "midfill.nextEditEngine": edits.url };
   workbench.settings({}, { "midfill.core": completions.url, ...model });
-  window = await workbench.openUnready("demo.py", "a = 1\nb = aa\nc = 3\n");
+});
+after(async () => {
+  await workbench.stop();
+  completions.stop();
+  edits.stop();
+});
+
+async function open(name: string, text: string): Promise<Window> {
+  const window = await workbench.openUnready(name, text);
   await window.untilStatus(/^midfill/);
   await until("a server", () => window.wire.sent("midfill/status").length > 0);
   await window.toEnd();
+  return window;
+}
+
+test("Tab jumps to a next edit and applies it, and types a tab where none is shown", async () => {
+  edits.do({ answer: "a = 1\nb = bb\nc = 3\nx\n" });
+  const window = await open("demo.py", "a = 1\nb = aa\nc = 3\n");
   await window.type("x");
-  await until("an edit", () => window.wire.sent("textDocument/didShowInlineEdit").length > 0);
+  await until("an edit", () => window.wire.sent(SHOWN).length > 0);
   await window.press("Tab");
   await until("the cursor at the edit", async () => (await window.page.locator("text=Ln 2, Col 5").count()) > 0);
   await window.picture("next-edit");
@@ -43,4 +49,65 @@ test("Tab jumps to a next edit and applies it, and types a tab where none is sho
   await until("the cursor behind it", async () => (await window.page.locator("text=Ln 2, Col 7").count()) > 0);
   await window.press("Tab");
   assert.equal(await window.save(), "a = 1\nb = bb  \nc = 3\nx");
+  await window.close("next edits");
 });
+
+test("nothing is asked while the popup is open or after several lines were selected", async () => {
+  edits.do({ answer: "" });
+  const window = await open("busy.py", "value = 1\nvalid = 2\n");
+  const asked = (): number => window.wire.sent("textDocument/copilotInlineEdit").length;
+  await window.type("x");
+  await until("a request", () => asked() > 0);
+  await window.press("Enter");
+  await window.type("va");
+  await window.press("Control+Alt+Space");
+  await window.page.locator(".suggest-widget.visible .monaco-list-row.focused").waitFor();
+  await sleep(1000);
+  let before = asked();
+  await window.type("l");
+  await sleep(1000);
+  assert.equal(asked(), before);
+  await window.press("Escape");
+  await window.press("Shift+ArrowUp", "Shift+ArrowUp", "ArrowRight");
+  before = asked();
+  await window.type("y");
+  await sleep(1000);
+  assert.equal(asked(), before);
+  await window.close("next edits busy");
+});
+
+const LINES = Array.from({ length: 60 }, (_, line) => `value_${line} = compute(${line})`);
+const at = (line: number, changed: Record<number, string>, typed: string): { before: string; after: string } => ({
+  before: LINES.join("\n"),
+  after: LINES.map((text, number) => changed[number] ?? text + (number === line ? typed : "")).join("\n"),
+});
+const PLACES: [name: string, line: number, changed: Record<number, string>, scrolled: number][] = [
+  ["above the cursor", 30, { 26: "value_26 = measure(26, unit)" }, 0],
+  ["below the cursor", 30, { 33: "value_33 = measure(33)", 34: "check(value_33)\nvalue_34 = compute(34)" }, 0],
+  ["in several places", 30, { 27: "value_27 = measure(27)", 28: "value_28 = measure(28)", 33: "value_33 = measure(33)" }, 0],
+  ["out of sight", 30, { 22: "value_22 = measure(22)" }, 25],
+];
+for (const [name, line, changed, scrolled] of PLACES) {
+  test(`an edit ${name}`, async () => {
+    const { before, after } = at(line, changed, "x");
+    edits.do({ answer: after.split("\n").slice(line - 10, line + 11 + (after.split("\n").length - LINES.length)).join("\n") + "\n" });
+    const window = await open("places.py", before);
+    await window.press("Control+g");
+    await window.page.keyboard.insertText(`${line + 1}:99`);
+    await window.press("Enter");
+    for (let times = 0; times < scrolled; times += 1) {
+      await window.press("Control+ArrowDown");
+    }
+    await window.type("x");
+    await until("an edit", () => window.wire.sent(SHOWN).length > 0);
+    await window.picture(`next edit ${name}`);
+    await window.press("Tab");
+    if (window.wire.text(window.file) !== after) {
+      await sleep(300);
+      await window.picture(`next edit ${name} reached`);
+      await window.press("Tab");
+    }
+    await until("the edit", () => window.wire.text(window.file) === after, () => window.wire.text(window.file));
+    await window.close(`next edit ${name} applied`);
+  });
+}

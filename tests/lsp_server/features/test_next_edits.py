@@ -109,6 +109,10 @@ async def offer_and_accept(editor: Editor, model: FakeCore) -> None:
     (edit,) = await ask(editor)
     assert edit["textDocument"] == {"uri": URI, "version": 3}
     assert applied(AFTER, edit) == recorded_answers("zeta-2", HEADERS)[0].removesuffix("\n")
+    shown = AFTER
+    for part in reversed(edit["parts"]):
+        shown = applied(shown, part)
+    assert shown == applied(AFTER, edit)
     (request,) = model.asked
     assert "<|user_cursor|>" in "".join(request.prompt.marked)
     assert "+\tvalues map[string][]string" in "".join(request.prompt.marked)
@@ -192,6 +196,19 @@ async def test_where_suggestions_are_off_nothing_is_offered(editor: Editor, mode
     editor.switch(None)
     assert await ask(editor)
     assert len(model.asked) == 2
+
+
+async def test_a_command_that_comes_as_a_notification_is_run(core: FakeCore, model: FakeCore) -> None:
+    async with editing(core, model) as editor:
+        (edit,) = await ask(editor)
+        command = edit["command"]
+        editor.tell_in_json(
+            "workspace/executeCommand", {"command": command["command"], "arguments": command["arguments"]}
+        )
+        editor.tell_in_json("workspace/executeCommand", {"command": ["none"]})
+        await editor.document_hash()
+        assert editor.messages == []
+    assert counted() == (1, 1, 0)
 
 
 async def test_an_edit_cancels_the_request(editor: Editor, model: FakeCore) -> None:

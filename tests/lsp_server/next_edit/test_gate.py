@@ -40,11 +40,6 @@ def test_it_asks_after_an_edit(trigger: Trigger) -> None:
         ({"trigger": "jump", "since_edit_s": 11.0}, "the last edit is too old"),
         ({"undone": True}, "after undo"),
         ({"bulk": True}, "after a bulk change"),
-        ({"popup": True}, "a popup is open"),
-        ({"ghost_text": True}, "ghost text is shown"),
-        ({"in_snippet": True}, "in a snippet"),
-        ({"cursors": 2}, "a selection"),
-        ({"since_selection_s": 4.0}, "a selection"),
         ({"rejections": 1, "since_rejection_s": 4.0}, "after a rejection"),
         ({"rejections": 3, "since_rejection_s": 19.0}, "after a rejection"),
     ],
@@ -55,7 +50,7 @@ def test_why_it_does_not_ask(changes: dict[str, object], reason: str) -> None:
 
 def test_a_command_passes_what_protects_from_haste() -> None:
     assert (
-        reason_not_to_ask(replace(AT_REST, trigger="command", popup=True, rejections=2, since_rejection_s=0.0)) is None
+        reason_not_to_ask(replace(AT_REST, trigger="command", bulk=True, rejections=2, since_rejection_s=0.0)) is None
     )
 
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lsp_server.documents.documents import Document, Edit, Position, Replacement, end_of, trimmed
-from lsp_server.next_edit.offers import rebased
+from lsp_server.next_edit.offers import rebased, typed_at
 
 
 def replacement(document: Document, start: tuple[int, int], end: tuple[int, int], text: str) -> Replacement:
@@ -77,3 +77,24 @@ def test_an_insertion_can_be_typed_character_by_character(text: str) -> None:
         assert offer.edit.text == text[place:]
         offer = rebased(offer, Replacement(Edit(offer.edit.start, offer.edit.start, character), ""))
     assert offer is None
+
+
+@pytest.mark.parametrize(
+    ("before", "offered", "typed", "reported"),
+    [
+        ("if offset {", (0, 9, " <= size"), " <= ", (0, 10, "<=  ")),
+        ("if offset {", (0, 9, " <= size"), " <= ", (0, 9, " <= ")),
+        ("x:\n\ny", (0, 2, "\n    pass"), "\n", (1, 0, "\n")),
+        ("x:\ny", (0, 2, "\n    pass"), "z", (1, 1, "z")),
+    ],
+)
+def test_an_insertion_that_a_client_reports_further_on(
+    before: str, offered: tuple[int, int, str], typed: str, reported: tuple[int, int, str]
+) -> None:
+    """Clients that compare texts report what was typed behind what it has in common with the text behind it."""
+    document = Document.from_text("", "", 0, before)
+    place, there = Position(*offered[:2]), Position(*reported[:2])
+    step = Replacement(Edit(there, there, reported[2]), "")
+    document.apply(step.edit)
+    at = typed_at(Replacement(Edit(place, place, offered[2]), ""), step, document)
+    assert at.edit == (step.edit if typed == "z" else Edit(place, place, typed))

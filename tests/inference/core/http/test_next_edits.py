@@ -15,6 +15,10 @@ from tests.inference.tiny import MARKERS, write_checkpoint
 from tests.recorded_next_edits import recorded_bodies
 
 NEXT_EDIT_MARKERS = ("<[fim-suffix]>", "<[fim-prefix]>", "<[fim-middle]>", "<|file_sep|>")
+HISTORY = "<filename>edit_history\n--- a/a.py\n+++ b/a.py\n@@ -1 +1 @@\n-a\n+b\n\n"
+ZETA = f"<[fim-suffix]>end()\n<[fim-prefix]>{HISTORY}<filename>a.py\nb\n"
+ZETA_2 = f"{ZETA}<<<<<<< CURRENT\nb = <|user_cursor|>a\n=======\n<[fim-middle]>"
+ZETA_2_1 = f"{ZETA}<|marker_1|>b = <|user_cursor|>a\n<|marker_2|>\n<[fim-middle]>"
 
 
 @pytest.fixture(scope="module")
@@ -47,3 +51,19 @@ def test_zeta_2_stops_at_its_marker_without_being_told(client: TestClient, asked
     body = {"prompt": prompt, "raw": True, "stream": False, "options": {"num_predict": 1}}
     post(client, "/api/generate", body)
     assert [request.stop_texts for request in asked] == [(">>>>>>> UPDATED",)] * 2
+
+
+@pytest.mark.parametrize(("prompt", "stop"), [(ZETA_2, []), (ZETA_2_1, ["<[end▁of▁sentence]>"])])
+def test_zed(client: TestClient, asked: list[CompletionRequest], prompt: str, stop: list[str]) -> None:
+    """The body and the fields that Zed's `RawCompletionRequest` and `RawCompletionResponse` have."""
+    body = {"model": "zeta2", "prompt": prompt, "max_tokens": 4 * 1024, "stop": stop}  # more than the context has
+    answer = post(client, "/v1/completions", body)
+    assert "".join(asked[0].prompt.marked) == prompt
+    assert set(stop) <= set(asked[0].stop_texts)
+    for name, kind in {"id": str, "object": str, "created": int, "model": str}.items():
+        assert type(answer[name]) is kind
+    (choice,) = answer["choices"]
+    assert type(choice["text"]) is str
+    assert choice["finish_reason"] in ("stop", "length")
+    counts = [answer["usage"][f"{name}_tokens"] for name in ("prompt", "completion", "total")]
+    assert counts == [counts[0], counts[1], counts[0] + counts[1]]

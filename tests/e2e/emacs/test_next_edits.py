@@ -1,0 +1,122 @@
+"""Next edits in a real Emacs in a terminal, with a scripted language server: drawn, reached and applied."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.e2e.emacs.conftest import EMACS
+from tests.e2e.emacs.test_ghost_text import MIDFILL_EL
+from tests.e2e.neovim.driver import soon, until
+from tests.e2e.neovim.script import Script
+from tests.e2e.neovim.terminal import Terminal, running
+
+INIT = """
+(setq auto-save-default nil make-backup-files nil create-lockfiles nil inhibit-startup-screen t)
+(menu-bar-mode -1)
+(add-to-list 'load-path "{folder}")
+(require 'midfill)
+(setq midfill-command '({command}))
+(add-hook 'prog-mode-hook #'midfill-mode)
+"""
+COMMANDS = ["midfill.nextEditAccepted", "midfill.nextEditRefused"]
+TEXT = "a = 1\nb = 2\nc = aa\nd = 4\n"
+Open = Callable[[str], Terminal]
+
+
+def edit_of(line: int, start: int, end: int, text: str, lines: int = 0) -> dict[str, Any]:
+    span = {"start": {"line": line, "character": start}, "end": {"line": line + lines, "character": end}}
+    return {"text": text, "range": span}
+
+
+PARTS = [edit_of(0, 4, 5, "10"), edit_of(1, 4, 5, "20"), edit_of(1, 5, 5, "\nbb = 21")]
+LINES = edit_of(0, 4, 5, "10\nb = 20\nbb = 21", lines=1) | {"parts": PARTS}
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> Script:
+    return Script(tmp_path)
+
+
+@pytest.fixture
+def open_emacs(script: Script, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Open]:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    with ExitStack() as stack:
+
+        def opened(text: str) -> Terminal:
+            words = " ".join(json.dumps(word) for word in script.command)
+            init, file = tmp_path / "init.el", tmp_path / "demo.py"
+            init.write_text(INIT.format(folder=MIDFILL_EL, command=words))
+            file.write_text(text)
+            command = [EMACS, "-nw", "-Q", "-l", str(init), str(file)]
+            terminal = stack.enter_context(running(Path(str(shutil.which("tmux"))), tmp_path, command))
+            until(lambda: script.told("textDocument/didOpen"))
+            return terminal
+
+        yield opened
+
+
+def line(terminal: Terminal, number: int) -> str:
+    return terminal.screen().split("\n")[number].rstrip()
+
+
+def told(script: Script, command: str) -> list[Any]:
+    return [each["arguments"] for each in script.told("workspace/executeCommand") if each["command"] == command]
+
+
+def test_tab_jumps_and_applies(open_emacs: Open, script: Script) -> None:
+    script.answer("", commands=COMMANDS, edit=edit_of(2, 4, 6, "bb"))
+    emacs = open_emacs(TEXT)
+    emacs.type_text("x")
+    until(lambda: line(emacs, 2) == "c = aabb")  # what goes, struck through, and what comes
+    until(lambda: script.told("textDocument/didShowInlineEdit"))
+    assert script.told("textDocument/didShowInlineEdit")[0]["item"]["command"]["arguments"] == [1]
+    emacs.type("Tab")
+    until(lambda: emacs.run("display-message", "-p", "#{cursor_x},#{cursor_y}").strip() == "4,2")
+    until(lambda: line(emacs, 2) == "c = aabb")
+    script.answer("", commands=COMMANDS)
+    emacs.type("Tab")
+    until(lambda: line(emacs, 2) == "c = bb")
+    until(lambda: told(script, COMMANDS[0]) == [[1]])
+    change = script.told("textDocument/didChange")[-1]["contentChanges"]
+    assert change == [{"range": edit_of(2, 4, 6, "")["range"], "text": "bb"}]
+    emacs.type("C-/")
+    until(lambda: line(emacs, 2) == "c = aa")
+
+
+def test_an_edit_of_lines_is_drawn_below_them_and_refused_by_a_key(open_emacs: Open, script: Script) -> None:
+    script.answer("", commands=COMMANDS, edit=LINES)
+    emacs = open_emacs(TEXT)
+    emacs.type("Down", "Down")
+    emacs.type_text("x")
+    until(lambda: emacs.screen().startswith("a = 110\nb = 220\nbb = 21\nxc = aa\n"))
+    script.answer("", commands=COMMANDS)
+    emacs.type("C-g")
+    until(lambda: told(script, COMMANDS[1]) == [[1]])
+    until(lambda: line(emacs, 2) == "xc = aa")
+
+
+def test_it_is_never_beside_ghost_text_nor_asked_for_while_lines_are_selected(open_emacs: Open, script: Script) -> None:
+    script.answer("ghost", commands=COMMANDS, edit=edit_of(2, 4, 6, "bb"))
+    emacs = open_emacs(TEXT)
+    emacs.type_text("x")
+    until(lambda: line(emacs, 0).startswith("xghost"))
+    assert not soon(lambda: script.told("textDocument/copilotInlineEdit"), 1.0)
+    script.answer("", commands=COMMANDS, edit=edit_of(2, 4, 6, "bb"))
+    emacs.type_text("y")
+    until(lambda: line(emacs, 2) == "c = aabb")
+    script.answer("ghost", commands=COMMANDS, edit=edit_of(2, 4, 6, "bb"))
+    emacs.type_text("z")
+    until(lambda: line(emacs, 0).startswith("xyzghost") and line(emacs, 2) == "c = aa")
+    script.answer("", commands=COMMANDS, edit=edit_of(2, 4, 6, "bb"))
+    asked = len(script.told("textDocument/copilotInlineEdit"))
+    emacs.type("C-g", "C-Space", "Down", "Down")
+    assert not soon(lambda: len(script.told("textDocument/copilotInlineEdit")) > asked, 1.0)
+    emacs.type("C-g", "Up")
+    assert not soon(lambda: len(script.told("textDocument/copilotInlineEdit")) > asked, 1.0)
