@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import threading
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from itertools import accumulate, islice
 
@@ -27,9 +27,9 @@ from inference.backends.cpu.library import (
 )
 from inference.backends.cpu.packing import (
     BLOCK,
+    NUMBER_TYPES,
     UNIT,
     PackedMatrix,
-    PackedType,
     WeightType,
     pack_gate_up,
     pack_matrix,
@@ -91,18 +91,6 @@ def _check_chunk(architecture: Architecture, positions: int, chunk: Chunk) -> No
         raise TypeError("recurrent layers need a RecurrentWorkspace")
 
 
-# NumberType of model.h
-NUMBER_TYPES: Mapping[PackedType, int] = {
-    "float32": 0,
-    "bfloat16": 1,
-    "int8": 2,
-    "narrow_float32": 3,
-    "int4": 4,
-    "centred_int4": 5,
-    "int5": 6,
-    "int6": 7,
-    "float16": 8,
-}
 DTYPE_NUMBERS = {torch.float32: 0, torch.bfloat16: 1}
 KIND_NUMBERS: Mapping[LayerKind, int] = {"attention": 0, "convolution": 1, "delta": 2}  # LayerKind of model.h
 

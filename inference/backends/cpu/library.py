@@ -21,7 +21,7 @@ from protocol.errors import MidfillError
 Level = Literal["portable", "avx2", "avx2_vnni", "avx512", "avx512_bf16"]
 LEVELS: tuple[Level, ...] = get_args(Level)  # in the order of decode.cpp, the best last
 
-VERSION = 9  # of the C ABI and the layouts
+VERSION = 10  # of the C ABI and the layouts
 FILE = f"_decode{EXTENSION_SUFFIXES[-1]}"  # the suffix without Python's version, as setup.py builds it
 LEVEL_VARIABLE = "MIDFILL_KERNEL_LEVEL"
 
@@ -112,6 +112,8 @@ def _declare(library: ctypes.CDLL) -> None:
     library.midfill_kernel_create.argtypes = (POINTER(CModel), c_int, c_int, POINTER(c_void_p))
     library.midfill_kernel_destroy.restype = None
     library.midfill_kernel_destroy.argtypes = (c_void_p,)
+    library.midfill_kernel_pack.restype = None
+    library.midfill_kernel_pack.argtypes = (c_void_p, c_int64, c_int64, c_int64, c_int, c_void_p)
     library.midfill_kernel_forward.restype = None
     sequences, choices = POINTER(CSequence), POINTER(CChoice)
     library.midfill_kernel_forward.argtypes = (c_void_p, POINTER(c_int32), sequences, c_int, c_void_p, choices)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812 - torch's own convention
 from torch import Tensor
 
+from inference.backends.cpu.library import load_library
 from inference.backends.llama.weights import Matrix
 from inference.checkpoints.quantization import GROUP, QuantizedMatrix, quantize
 from inference.checkpoints.weights import QuantizedType, RoundedType
@@ -22,6 +23,18 @@ HALF = UNIT // 2  # rows of gate, and of up, in a shared unit
 BLOCK = 64  # rows are padded to a multiple of this many columns
 GROUP_WORDS = {"int8": 8, "int4": 4, "centred_int4": 4, "int5": 5, "int6": 6}
 """32-bit words that the numbers of a group take."""
+# NumberType of model.h
+NUMBER_TYPES: Mapping[PackedType, int] = {
+    "float32": 0,
+    "bfloat16": 1,
+    "int8": 2,
+    "narrow_float32": 3,
+    "int4": 4,
+    "centred_int4": 5,
+    "int5": 6,
+    "int6": 7,
+    "float16": 8,
+}
 VALUES_AT_ONCE = 2**16  # packed at once, to keep temporaries small
 
 
@@ -61,11 +74,13 @@ def pack_matrix(weight: Matrix, bias: Tensor | None, weight_type: WeightType) ->
     weights, scales = _allocate(rows // UNIT, columns, packed_type)
     unit = 0
     for piece in _pieces(weight):
-        packed, packed_scales = _pack_rows(piece, columns, packed_type)
-        weights[unit : unit + len(packed)] = packed
-        if scales is not None and packed_scales is not None:
-            scales[unit : unit + len(packed)] = packed_scales
-        unit += len(packed)
+        units = slice(unit, unit + padded(piece.shape[0], UNIT) // UNIT)
+        if scales is None:
+            assert isinstance(piece, Tensor)
+            weights[units] = _pack_rows(piece, columns, packed_type)
+        else:
+            _pack_quantized(_quantized(piece, columns, weight_type), columns, weights[units], scales[units])
+        unit = units.stop
     return PackedMatrix(weights, scales, None if bias is None else pad_vector(bias, UNIT), rows, columns, packed_type)
 
 
@@ -116,46 +131,41 @@ def _allocate(units: int, columns: int, packed_type: PackedType) -> tuple[Tensor
             return torch.empty(units, groups * GROUP_WORDS[packed_type], UNIT, 4, dtype=torch.uint8), scales
 
 
-def _pack_rows(weight: Tensor | QuantizedMatrix, columns: int, packed_type: PackedType) -> tuple[Tensor, Tensor | None]:
-    if isinstance(weight, QuantizedMatrix):
-        return _pack_quantized(weight, columns)
+def _pack_rows(weight: Tensor, columns: int, packed_type: PackedType) -> Tensor:
     whole = _pad(weight, columns)
     match packed_type:
         case "float32":
-            return _interleave_rows(whole.float(), 1), None
-        case "bfloat16" | "narrow_float32":
-            return _interleave_rows(whole.bfloat16(), 2), None
+            return _interleave_rows(whole.float(), 1)
         case "float16":
-            return _interleave_rows(whole.half(), 1), None
+            return _interleave_rows(whole.half(), 1)
+        case _:
+            return _interleave_rows(whole.bfloat16(), 2)
+
+
+def _quantized(weight: Tensor | QuantizedMatrix, columns: int, weight_type: WeightType) -> QuantizedMatrix:
+    if isinstance(weight, QuantizedMatrix):
+        return weight
+    match weight_type:
         case "int8" | "int4" | "centred_int4":
-            return _pack_quantized(quantize(whole, packed_type), columns)
-        case "int5" | "int6":
-            raise AssertionError(f"only GGUF files have weights of the type {packed_type}")
+            return quantize(_pad(weight, columns), weight_type)
+        case _:
+            raise AssertionError(f"{weight_type} has no scales")
 
 
-def _pack_quantized(weight: QuantizedMatrix, columns: int) -> tuple[Tensor, Tensor]:
-    groups = columns // GROUP
-    scales = _interleave_rows(_pad(weight.scales, columns * weight.scales.shape[1] // weight.shape[1]), 1).squeeze(3)
-    numbers = _pad(weight.numbers, columns)
-    if weight.type == "int8":
-        return _interleave_rows((numbers.to(torch.int16) + 128).to(torch.uint8), 4), scales
-    eights = (numbers & 15).view(-1, groups, GROUP // 8, 2, 4)  # eight columns to a word
-    of_group = [*_upper_words(numbers, weight.type), eights[:, :, :, 0] | eights[:, :, :, 1] << 4]
-    words = _interleave_rows(torch.cat(of_group, dim=2).flatten(1), 4)
+def _pack_quantized(weight: QuantizedMatrix, columns: int, words: Tensor, scales: Tensor) -> None:
+    """Into `words` and `scales`: the numbers by the kernel's library, since torch would take several passes.
+
+    On a busy machine, the threads of each would wait for each other.
+    """
+    numbers, of_type = weight.numbers.contiguous(), NUMBER_TYPES[weight.type]
+    load_library().midfill_kernel_pack(numbers.data_ptr(), *numbers.shape, columns, of_type, words.data_ptr())
+    of_row = _pad(weight.scales, columns * weight.scales.shape[1] // weight.shape[1])
+    packed = _interleave_rows(of_row, 1).squeeze(3)
     if weight.minima is None:
-        return words, scales
-    minima = _interleave_rows(_pad(weight.minima, groups), 1).squeeze(3)
-    return words, torch.stack([scales, minima], dim=2)
-
-
-def _upper_words(numbers: Tensor, packed_type: QuantizedType) -> list[Tensor]:
-    """[rows, groups, words, 4]: of numbers of more than four bits, the further ones of each group."""
-    words = GROUP_WORDS[packed_type] - GROUP // 8
-    if words == 0:
-        return []
-    fields = (numbers >> 4).view(len(numbers), -1, words, GROUP // 4 // words, 4)  # of so many columns of a byte
-    shifts = torch.arange(fields.shape[3], dtype=torch.uint8) * words
-    return [(fields << shifts[:, None]).sum(dim=3, dtype=torch.uint8)]
+        scales.copy_(packed)
+        return
+    minima = _interleave_rows(_pad(weight.minima, columns // GROUP), 1).squeeze(3)
+    scales.copy_(torch.stack([packed, minima], dim=2))
 
 
 def _pad(matrix: Tensor, columns: int) -> Tensor:

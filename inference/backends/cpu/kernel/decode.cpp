@@ -5,7 +5,7 @@
 // small operations. Here the forward is one call. Weights are streamed once, in the order in which they lie in memory, and
 // the threads meet five or six times per layer. Long prefills are cut into such calls.
 //
-// The rooms: model.h (what the caller hands over, and the layout of weights), team.h (threads), decoder.h (buffers and the
+// The rooms: model.h (what the caller hands over, and the layout of weights), packing.h, team.h (threads), decoder.h (buffers and the
 // order of stages), and per instruction-set level, in level.h: vectors.h (SIMD), inputs.h (norms and quantized inputs),
 // products.h (matrix products), attention.h, recurrence.h (layers with a state), stages.h (what a thread does in a stage).
 //
@@ -25,6 +25,7 @@
 #endif
 
 #include "decoder.h"
+#include "packing.h"
 
 namespace midfill {
 
@@ -98,7 +99,7 @@ extern "C" {
 #define EXPORT __attribute__((visibility("default")))
 
 // Changes whenever a structure, a function or a layout here does.
-EXPORT int midfill_kernel_version() { return 9; }
+EXPORT int midfill_kernel_version() { return 10; }
 
 EXPORT int midfill_kernel_runs(int level) { return midfill::runs_here(level); }
 
@@ -116,6 +117,12 @@ EXPORT const char* midfill_kernel_create(const Model* model, int threads, int le
 }
 
 EXPORT void midfill_kernel_destroy(Decoder* decoder) { delete decoder; }
+
+// Packs the numbers of a quantized type, a byte each, of rows [rows, columns] into whole units with `padded` columns.
+EXPORT void midfill_kernel_pack(const uint8_t* numbers, int64_t rows, int64_t columns, int64_t padded, int type,
+                                uint8_t* packed) {
+    midfill::pack_numbers(numbers, rows, columns, padded, type, packed);
+}
 
 // Runs the new tokens of `count` sequences, `token_ids` being all of theirs: writes their KV, and logits [wanted, head.rows]
 // and greedy choices [wanted] of those that are wanted, where they are not null.
