@@ -83,6 +83,7 @@ def load(folder: Path, **options: object) -> Engine:
     return load_engine(given)
 
 
+@pytest.mark.timeout(300 + 10 * EDITS)
 @pytest.mark.parametrize("kind", [*RECURRENT, *KERNELS])
 def test_warm_is_as_cold(kind: str, tmp_path: Path) -> None:
     folder, edits = write(tmp_path, kind), EDITS or FEW.get(kind, 40)
