@@ -23,7 +23,7 @@ from inference.backends.self_check import check_reuse
 from inference.checkpoints.generic_shape import INDEX_ALONE, auto_class
 from inference.checkpoints.gguf.file import known_by_suffix
 from kv_store.snapshots import Snapshots, budget_of_a_slot
-from kv_store.workspace import KVShape
+from kv_store.workspace import KVShape, StateLayout
 from protocol.errors import BadModel, bad_model
 
 SCANS_BEGIN_EMPTY = ("falcon_mamba", "jamba", "mamba", "zamba")
@@ -42,8 +42,10 @@ class GenericModel:
         self._cache_name = "cache_params" if "cache_params" in parameters else "past_key_values"
         self.context_tokens = context_tokens
         self.kv_shape, self._devices, self._kinds = self._find_layers(where)
-        self.snapshot_bytes = self._find_states() if any(kind.states for kind in self._kinds) else 0
+        self.snapshot_bytes, self.state_layout = 0, StateLayout(())
         """Of one snapshot of the recurrent layers; 0 for a model without any."""
+        if any(kind.states for kind in self._kinds):
+            self._find_states()
 
     @property
     def device(self) -> torch.device:
@@ -123,8 +125,8 @@ class GenericModel:
         return KVShape(len(pairs), shape[1], shape[3], dtype), [keys.device for keys, _ in pairs], kinds
 
     @torch.inference_mode()
-    def _find_states(self) -> int:
-        """The bytes of a snapshot; finds by running two tokens which layers' modules write into their states."""
+    def _find_states(self) -> None:
+        """Find by running two tokens what a snapshot has, and which layers' modules write into their states."""
         workspace = StateWorkspace(self.kv_shape, 2, self._devices, self._kinds, Snapshots(0))
         for start in range(2):
             layers = workspace.cache_layers(start, 1)
@@ -134,7 +136,9 @@ class GenericModel:
             replace(kind, writes_state=isinstance(layer, StateLayer) and not layer.returned)
             for kind, layer in zip(self._kinds, layers, strict=True)
         ]
-        return workspace.snapshots[2].size_bytes
+        found = workspace.snapshots[2]
+        assert isinstance(found.state, tuple), f"a {type(found.state).__name__} as a state"
+        self.snapshot_bytes, self.state_layout = found.size_bytes, StateLayout.of(found.state)
 
 
 def _states_of(layer: object) -> int:

@@ -29,7 +29,7 @@ SNAPSHOT_EVERY = 256
 SNAPSHOTS_BEFORE_END = (1, 2, 4, 8, 16, 32, 64, 128)
 """Prompt tokens: a deletion of any length then finds a snapshot that is at most as far again from the end."""
 HARDLY_ANY = 3
-"""Missing tokens that one forward computes in hardly more time than one token."""
+"""Tokens that one forward computes in hardly more time than one token."""
 
 
 class Sampler:
@@ -259,9 +259,9 @@ class Writer:
         snapshots.note_prompt(end, prompt.joints[1:])
         marks = [*range(SNAPSHOT_EVERY, end, SNAPSHOT_EVERY), *prompt.joints]
         if missing > SHORT_TOKENS:
-            distances = SNAPSHOTS_BEFORE_END[:: 1 if self.request.is_ahead_work else 3]
+            distances = SNAPSHOTS_BEFORE_END[:: 1 if self.request.is_prefetch else 3]
             marks += [end - distance for distance in distances]
-        if missing > HARDLY_ANY:
+        if min(missing, self.resident.left_at) > HARDLY_ANY:
             marks.append(self.resident.left_at)
         return marks
 

@@ -110,7 +110,7 @@ def test_recurrent_layers_have_snapshots_where_later_prompts_leave_this_one(shar
     words = "x = 1\n" * 20
     assert {-8, -1, 0} <= ends("x = 1\n")
     slots.clear(keep_workspaces=True)
-    assert {-64, -32, -16, -8, -4, -2, -1, 0} <= ends(words, 0)  # ahead of the user, so these may cost a forward each
+    assert {-64, -32, -16, -8, -4, -2, -1, 0} <= ends(words, 0)  # a prefetch: these may cost a forward each
     assert {-1, 0} <= ends(words[:-19])  # which has left the earlier prompt before its own last token
 
 

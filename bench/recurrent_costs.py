@@ -1,6 +1,6 @@
 """Counts what a recorded session costs a model with recurrent layers, beside one with attention alone.
 
-    python bench/recurrent.py [SESSION] [--limit 400] [--no-moves]
+    python bench/recurrent_costs.py [SESSION] [--limit 400] [--no-moves]
 
 It plays what `midfill replay --dry --strategies efim` plays. The engine computes nothing, and keeps as few snapshots
 as for the largest models.
@@ -27,7 +27,7 @@ from midfill.replay.results import strategy_summary
 from midfill.replay.trace import read_trace
 from protocol.settings import Settings
 
-SIZES: dict[str, int] = {
+SIZES: dict[str, Any] = {
     "vocab_size": 16_384,
     "hidden_size": 64,
     "num_attention_heads": 2,
@@ -60,12 +60,12 @@ def main(
     """Play the session with both models."""
     options = ReplayOptions(dry=True, strategies="efim", start=start, limit=limit, moves=moves)
     found = {name: play(config, session, options) for name, config in MODELS.items()}
-    table = Table("layers", "hot", "recomputed tokens: mean", "p50", "p95", "p99", "ahead: mean")
+    table = Table("layers", "hit", "recomputed tokens: mean", "p50", "p95", "p99", "ahead: mean")
     for name, figures in found.items():
         counts = [
             f"{value:.1f}" if rank == "mean" else str(value) for rank, value in figures["recomputed_tokens"].items()
         ]
-        table.add_row(name, f"{figures['hot_share']:.1%}", *counts, f"{figures['ahead_tokens_mean']:.0f}")
+        table.add_row(name, f"{figures['hit_share']:.1%}", *counts, f"{figures['prefetched_tokens_mean']:.0f}")
     Console().print(table)
     write(json_file, found)
 
