@@ -113,7 +113,8 @@ def load_engine(options: EngineOptions, progress: ReportProgress | None = None) 
                 memory = plan_memory(replace(plan.demand, graph_bytes=model.measure_graphs()), memory.free)
                 log.info("memory of %s with the measured graphs, in bytes: %s", device, memory)
         host_bytes = min(options.host_budget_bytes, main_memory().total // HOST_SHARE)
-        if snapshot_bytes := getattr(model, "snapshot_bytes", 0):
+        snapshot_bytes = getattr(model, "snapshot_bytes", 0)
+        if snapshot_bytes != plan.demand.snapshot_bytes:
             memory = plan_memory(replace(plan.demand, snapshot_bytes=snapshot_bytes), memory.free)
             log.info("memory of %s with the measured snapshots, in bytes: %s", device, memory)
         pages = memory.store - memory.snapshots

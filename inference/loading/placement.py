@@ -279,4 +279,5 @@ def _demand(options: EngineOptions, checkpoint: Checkpoint, device: str, dtype: 
         prefill_chunk=options.prefill_chunk,
         on_gpu=on_gpu,
         on_kernel=is_on_kernel(device, shape, dtype, may_use_kernel=options.kernel, weights=options.weights),
+        snapshot_bytes=shape.snapshot_bytes(DTYPE_BYTES[dtype]),
     )

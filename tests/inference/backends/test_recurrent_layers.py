@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from transformers import BambaConfig, BambaForCausalLM, PreTrainedModel
 
 from inference.backends.generic import GenericModel, load_generic
 from inference.backends.model import Chunk
+from inference.checkpoints.generic_shape import read_generic_shape
 from kv_store.interface import Workspace
 from kv_store.snapshots import Snapshots
 from protocol.errors import BadModel
@@ -54,6 +56,14 @@ def test_logits_are_those_of_transformers(transformers_model: PreTrainedModel) -
     check(60, 61, on=other)
     check(61, 80, on=other)
     assert snapshots_of(workspace).deepest(80) == 61  # what the other workspace computed from it left it alone
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_their_size_is_known_from_the_config(transformers_model: PreTrainedModel, dtype: torch.dtype) -> None:
+    """So the plan of memory, which the doctor shows without loading the model, counts them as loading does."""
+    shape = read_generic_shape(transformers_model.config.to_dict(), "here")
+    model = GenericModel(copy.deepcopy(transformers_model).to(dtype), 64, "here")
+    assert 0 < shape.snapshot_bytes(dtype.itemsize) == model.snapshot_bytes
 
 
 def test_snapshots_are_counted_at_their_size(transformers_model: PreTrainedModel) -> None:
