@@ -143,10 +143,10 @@ def test_the_store_brings_a_document_back_and_the_text_is_as_cold(kind: str, tmp
     assert engine.complete(first).usage.recomputed_tokens == again.usage.prompt_tokens
 
 
-@pytest.mark.parametrize("kind", ["Lfm2", "NemotronH", "Qwen3Next"])
+@pytest.mark.parametrize("kind", ["Lfm2", "NemotronH", "Qwen3Next", *KERNELS])
 def test_after_restarts_a_prompt_goes_on_where_it_was_saved_and_the_text_is_as_cold(kind: str, tmp_path: Path) -> None:
     """Where the last saved states are damaged, it goes on at the one before, if there is one."""
-    folder = write_model(tmp_path / "model", kind, recurrent=True)
+    folder = write(tmp_path / "model", kind)
     request = CompletionRequest(
         "me/a.py", Prompt(BLOCK * 2, "\n" + BLOCK, "x = 1\n" * 9 + "y = "), 6, StopRule(indent=0)
     )
