@@ -134,7 +134,9 @@ class Architecture(ModelShape):
             return self.kept_inputs * rule.channels + rule.value_heads * rule.key_dim * rule.value_dim
         return self.kept_inputs * self.hidden if kind == "convolution" else 0
 
-    def snapshot_bytes(self, value_bytes: int) -> int:  # noqa: ARG002 - the kernel's are in float32
+    @property
+    def kernel_snapshot_bytes(self) -> int:
+        """As `snapshot_bytes`, on the CPU kernel: in float32, without a convolution's newest input."""
         return 4 * sum(map(self.state_values, self.layer_kinds))
 
 
