@@ -13,7 +13,7 @@ import logging
 import os
 import shutil
 import stat
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,6 +23,7 @@ from kv_store.disk_folders import (
     OUR_NAME,
     PAGE_NAME,
     PageIndex,
+    SavedSnapshot,
     index_files,
     open_folder,
     our_files,
@@ -33,9 +34,9 @@ from kv_store.disk_folders import (
 from kv_store.interface import BadFileError
 
 if TYPE_CHECKING:
-    from kv_store.workspace import TensorCodec  # which imports torch
+    from kv_store.workspace import StateCodec, TensorCodec  # which imports torch
 
-FORMAT = "midfill kv 3"
+FORMAT = "midfill kv 4"
 MIN_FREE_BYTES = 512 * 2**20
 """Free disk space left to other programs: no page is written below it."""
 
@@ -46,7 +47,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class PageFile:
-    """The file of one saved page."""
+    """The file of one saved page, or of a snapshot, which has no tokens."""
 
     number: int
     """In its name."""
@@ -78,6 +79,10 @@ class PageFolder:
         self._min_free_bytes = min_free_bytes
         self.removed: list[int] = []
         """Numbers of removed files that are still in the index."""
+        self.added: list[SavedSnapshot] = []
+        """Rows of snapshots that are not in the index yet."""
+        self.snapshots: set[str] = set()
+        """The names of the files that are snapshots'."""
         self.index_is_behind = False
         """Whether the last write to the index failed."""
         self.folder = root / hashlib.sha256(f"{FORMAT}\n{fingerprint}".encode()).hexdigest()[:16]
@@ -94,17 +99,25 @@ class PageFolder:
     # -- pages ---------------------------------------------------------------------------------------------------------
 
     def put(self, payload: object, count: int) -> PageFile:
+        data = self._codec.encode(payload, count)
+        assert len(data) <= self._max_bytes(count), f"a file of {len(data)} bytes for {count} tokens"
+        return self.write(data, count)
+
+    def get(self, stored: object) -> object:
+        return self.read(stored, lambda data, count: self._codec.decode(data, count))
+
+    def write(self, data: bytes, count: int) -> PageFile:
+        """Write a new file. Raises OSError if that fails, or would fill the disk."""
         if shutil.disk_usage(self.folder).free < self._min_free_bytes:
             reason = f"less than {self._min_free_bytes / 2**20:.0f} MB are free"
             raise OSError(errno.ENOSPC, reason, str(self.folder))
-        data = self._codec.encode(payload, count)
-        assert len(data) <= self._max_bytes(count), f"a file of {len(data)} bytes for {count} tokens"
         file = PageFile(self._next, count, len(data), hashlib.sha256(data).digest())
         self._next += 1
         _write_private(self.folder / file.name, data)
         return file
 
-    def get(self, stored: object) -> object:
+    def read(self, stored: object, decode: Callable[[bytes, int], object]) -> object:
+        """What `decode` makes of a file's bytes and tokens; BadFileError if they are not those that were written."""
         assert isinstance(stored, PageFile), f"{stored!r} is no saved page"
         path = self.folder / stored.name
         data = _read_regular(path, stored.size + 1)
@@ -113,7 +126,7 @@ class PageFolder:
         if hashlib.sha256(data).digest() != stored.sha256:
             raise BadFileError(path, "corrupt: its checksum differs")
         try:
-            return self._codec.decode(data, stored.count)
+            return decode(data, stored.count)
         except ValueError as error:
             raise BadFileError(path, str(error)) from error
 
@@ -125,7 +138,7 @@ class PageFolder:
     def check(self, stored: Collection[object]) -> None:
         files = {file.name for file in stored if isinstance(file, PageFile)}
         assert len(files) == len(stored), f"{self.folder}: not every copy has a file of its own"
-        found = {path.name for path in our_files(self.folder, PAGE_NAME)}
+        found = {path.name for path in our_files(self.folder, PAGE_NAME)} - self.snapshots
         assert found <= files, f"{self.folder}: files of no page: {sorted(found - files)}"
 
     def close(self) -> None:
@@ -148,6 +161,13 @@ class PageFolder:
     def check_file(self, file: PageFile) -> None:
         """Check a saved page without reading it. Raises BadFileError if its size is wrong."""
         path = self.folder / file.name
+        self.check_size(file)
+        if not self._codec.bytes_per_token * file.count <= file.size <= self._max_bytes(file.count):
+            raise BadFileError(path, f"oversized or of another model: {file.size} bytes for {file.count} tokens")
+
+    def check_size(self, file: PageFile) -> None:
+        """Raises BadFileError if a file has not the size that was written."""
+        path = self.folder / file.name
         try:
             status = path.lstat()
         except OSError as error:
@@ -156,8 +176,6 @@ class PageFolder:
             raise BadFileError(path, "not a regular file")
         if status.st_size != file.size:
             raise BadFileError(path, f"truncated or oversized: {status.st_size} bytes instead of {file.size}")
-        if not self._codec.bytes_per_token * file.count <= file.size <= self._max_bytes(file.count):
-            raise BadFileError(path, f"oversized or of another model: {file.size} bytes for {file.count} tokens")
 
     def remove_other_files(self, files: Iterable[PageFile]) -> None:
         """Remove files without a page: left by a crash, or refused."""
@@ -169,6 +187,38 @@ class PageFolder:
 
     def _max_bytes(self, count: int) -> int:
         return self._codec.bytes_per_token * count + self.page_overhead
+
+
+class SnapshotFiles:
+    """Implements `Storage` for snapshots of recurrent layers, as further files in a folder of pages."""
+
+    durable = True
+
+    def __init__(self, folder: PageFolder, codec: StateCodec) -> None:
+        self.folder = folder
+        self.page_overhead = codec.overhead
+        self._codec = codec
+
+    def put(self, payload: object, count: int) -> PageFile:
+        file = self.folder.write(self._codec.encode(payload), count)
+        self.folder.snapshots.add(file.name)
+        return file
+
+    def get(self, stored: object) -> object:
+        return self.folder.read(stored, lambda data, _count: self._codec.decode(data))
+
+    def remove(self, stored: object) -> None:
+        assert isinstance(stored, PageFile), f"{stored!r} is no saved snapshot"
+        self.folder.remove(stored)
+        self.folder.snapshots.discard(stored.name)
+        self.folder.added = [row for row in self.folder.added if row.number != stored.number]
+
+    def check(self, stored: Collection[object]) -> None:
+        names = {file.name for file in stored if isinstance(file, PageFile)}
+        assert names == self.folder.snapshots, f"{self.folder.folder}: other files are counted as snapshots"
+
+    def close(self) -> None:
+        """Does nothing: the folder closes itself."""
 
 
 def _read_regular(path: Path, at_most: int) -> bytes:

@@ -37,6 +37,10 @@ _TABLES = {
         "CREATE TABLE owners (number INTEGER, document TEXT, count INTEGER, PRIMARY KEY (number, document))"
         " WITHOUT ROWID"
     ),
+    "snapshots": (
+        "CREATE TABLE snapshots (number INTEGER PRIMARY KEY, digest BLOB, parent BLOB, count INTEGER,"
+        " size INTEGER, sha256 BLOB)"
+    ),
 }
 _SETTINGS = (
     "locking_mode = EXCLUSIVE",
@@ -65,6 +69,23 @@ class SavedPage(msgspec.Struct, frozen=True, array_like=True):
     """Of the whole file."""
     used: int
     """Rank by last use among the saved pages: the higher, the later."""
+
+
+class SavedSnapshot(msgspec.Struct, frozen=True, array_like=True):
+    """One row: the place of a snapshot of recurrent layers in a prefix, and its file."""
+
+    number: int
+    """Of the file; the higher, the later it was written."""
+    digest: bytes
+    """Digest of the prefix up to there."""
+    parent: bytes
+    """Digest of the prefix before the page."""
+    count: int
+    """Tokens of the page up to there."""
+    size: int
+    """Bytes of the whole file."""
+    sha256: bytes
+    """Of the whole file."""
 
 
 class _Owner(msgspec.Struct, frozen=True, array_like=True):
@@ -106,13 +127,22 @@ class PageIndex:
             raise BadFileError(self.path, str(error)) from error
         return pages, owners
 
+    def read_snapshots(self) -> list[SavedSnapshot]:
+        """All snapshots, in the order in which they were written; BadFileError if a value has a wrong type."""
+        try:
+            rows = self._database.execute("SELECT * FROM snapshots ORDER BY number").fetchall()
+            return msgspec.convert(rows, list[SavedSnapshot])
+        except (sqlite3.Error, msgspec.ValidationError) as error:
+            raise BadFileError(self.path, str(error)) from error
+
     def write(
         self,
         removed: Iterable[int] = (),
         changed: Iterable[tuple[SavedPage, Mapping[str, int]]] = (),
         forgotten: Iterable[str] = (),
+        snapshots: Iterable[SavedSnapshot] = (),
     ) -> None:
-        """Delete pages by their files, write changed pages with their owners, and delete documents' names.
+        """Delete pages and snapshots by their files, write others, pages with owners, and delete documents' names.
 
         In one transaction.
         """
@@ -122,9 +152,12 @@ class PageIndex:
         gone = [(number,) for number in removed]
         with self._transaction() as database:
             database.executemany("DELETE FROM pages WHERE number = ?", gone)
+            database.executemany("DELETE FROM snapshots WHERE number = ?", gone)
             database.executemany("DELETE FROM owners WHERE number = ?", [*gone, *renewed])
             database.executemany("REPLACE INTO pages VALUES (?, ?, ?, ?, ?, ?, ?)", [page for page, _ in pages])
             database.executemany("INSERT INTO owners VALUES (?, ?, ?)", owned)
+            added = [msgspec.structs.astuple(snapshot) for snapshot in snapshots]
+            database.executemany("REPLACE INTO snapshots VALUES (?, ?, ?, ?, ?, ?)", added)
             database.executemany("DELETE FROM owners WHERE document = ?", [(document,) for document in forgotten])
 
     def close(self) -> None:

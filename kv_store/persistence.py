@@ -6,7 +6,7 @@ import logging
 import math
 import time
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import closing
 from itertools import chain, islice
 from pathlib import Path
@@ -18,6 +18,7 @@ from kv_store.disk_folders import (
     OUR_NAME,
     PageIndex,
     SavedPage,
+    SavedSnapshot,
     empty,
     lock_folder,
     model_folders,
@@ -26,6 +27,7 @@ from kv_store.disk_folders import (
     remove_other_models,
 )
 from kv_store.interface import BadFileError, FolderInUseError, document_of
+from kv_store.page_snapshots import PageSnapshots, Place, SnapshotTier
 from kv_store.page_tree import PAGE_TOKENS, TOKEN_BYTES, Page, PageTree, pack, prefix_digest, unpack
 from kv_store.tiers import Residency
 
@@ -35,11 +37,11 @@ BATCH_PAGES = 64
 log = logging.getLogger(__name__)
 
 
-def save(folder: PageFolder, residency: Residency, seconds: float | None) -> bool:
+def save(folder: PageFolder, residency: Residency, snapshots: PageSnapshots, seconds: float | None) -> bool:
     """Copy pages to the last tier, the most recently used first, for `seconds` (at least one page); None: all.
 
-    Writes at least one batch of the index. Never evicts a page on disk for one used less recently. Returns False if
-    time ran out with something left.
+    Then copies snapshots. Writes at least one batch of the index. Never evicts a page on disk for one used less
+    recently. Returns False if time ran out with something left.
     """
     until = math.inf if seconds is None else time.monotonic() + seconds
     tier = residency.tiers[residency.last]
@@ -56,10 +58,33 @@ def save(folder: PageFolder, residency: Residency, seconds: float | None) -> boo
             write_if_possible(folder, residency, BATCH_PAGES)
     if unsaved:
         tier.sort()
+    if not is_over:
+        is_over = not _save_snapshots(folder, residency.last, snapshots, until)
     while write_if_possible(folder, residency, BATCH_PAGES) and (residency.changed or folder.removed):
         if time.monotonic() >= until:
             return False
     return not is_over
+
+
+def _save_snapshots(folder: PageFolder, disk: int, snapshots: PageSnapshots, until: float) -> bool:
+    """Write those whose pages are on disk; False if time ran out, after at least one."""
+    for place in snapshots.due():
+        page, position = place
+        if disk not in page.copies:
+            continue
+        try:
+            file = snapshots.keep_on_disk(place)
+        except OSError as error:
+            log.warning("a snapshot of recurrent layers cannot be saved: %s", error)
+            return True
+        if isinstance(file, PageFile):
+            count = position - page.start
+            digest = prefix_digest(page.parent.digest, pack(page.token_ids[:count]))
+            row = SavedSnapshot(file.number, digest, page.parent.digest, count, file.size, file.sha256)
+            folder.added.append(row)
+        if time.monotonic() >= until:
+            return False
+    return True
 
 
 def write_index(folder: PageFolder, residency: Residency, most: int | None, forgotten: Collection[str] = ()) -> None:
@@ -71,8 +96,9 @@ def write_index(folder: PageFolder, residency: Residency, most: int | None, forg
     changed = list(islice(residency.changed, most))
     removed = folder.removed[: None if most is None else most - len(changed)]
     rows = [(_row(page, residency.last), _owners(page, residency.last)) for page in changed]
-    folder.index.write(removed, rows, forgotten)
-    del folder.removed[: len(removed)]
+    added = list(folder.added)
+    folder.index.write(removed, rows, forgotten, added)
+    del folder.removed[: len(removed)], folder.added[: len(added)]
     for page in changed:
         del residency.changed[page]
 
@@ -89,6 +115,7 @@ def forget(folder: PageFolder, residency: Residency, documents: Collection[str])
         residency.empty(residency.last)
         residency.changed.clear()
         folder.removed.clear()
+        folder.added.clear()
         try:
             folder.replace_index()
         except (BadFileError, OSError) as failure:
@@ -108,8 +135,10 @@ def write_if_possible(folder: PageFolder, residency: Residency, most: int | None
     return not folder.index_is_behind
 
 
-def restore(folder: PageFolder, tree: PageTree, residency: Residency) -> None:
+def restore(folder: PageFolder, tree: PageTree, residency: Residency, snapshots: Sequence[SnapshotTier]) -> None:
     """Add saved pages to the (empty) tree as copies in the last tier; a page is not read before it is matched.
+
+    And their snapshots to their last tier, if there is one on this disk.
 
     Refuses and removes unusable pages, and applies the journal of purges. What this changes in the index is written, so
     that the first save need not.
@@ -117,10 +146,11 @@ def restore(folder: PageFolder, tree: PageTree, residency: Residency) -> None:
     refused = [*folder.refused, *remove_other_models(folder.root, folder.folder)]
     try:
         rows, owners = folder.index.read()
+        states = folder.index.read_snapshots()
     except BadFileError as error:
         refused.append(str(error))
         folder.replace_index()
-        rows, owners = [], {}
+        rows, owners, states = [], {}, []
     saved = _add_pages(rows, owners, tree, folder.folder, refused)
     purged = purges.purged(folder.root)
     forgotten = [document for document in tree.documents() if purges.digest(document) in purged]
@@ -145,15 +175,64 @@ def restore(folder: PageFolder, tree: PageTree, residency: Residency) -> None:
             residency.note(page)  # it has those of a page that is gone
     residency.go_on_after(max((page.used for page in kept), default=0))
     numbers = {files[page].number for page in kept}
-    folder.removed += [row.number for row in rows if row.number not in numbers]
-    folder.go_on_after(max((row.number for row in rows if row.number < 2**32), default=0))
-    folder.remove_other_files(files[page] for page in kept)
+    disk = next((tier for tier in snapshots if tier.storage.durable), None)
+    beside = _adopt_snapshots(states, kept, disk, folder, refused)
+    numbers |= {file.number for file in beside}
+    known = [*(row.number for row in rows), *(row.number for row in states)]
+    folder.removed += [number for number in known if number not in numbers]
+    folder.go_on_after(max((number for number in known if number < 2**32), default=0))
+    folder.remove_other_files((*(files[page] for page in kept), *beside))
     if forgotten:
         forget(folder, residency, forgotten)
     else:
         write_if_possible(folder, residency)
     purges.remove_old_entries(folder.root)
     residency.refuse(*refused)
+
+
+def _adopt_snapshots(
+    rows: Sequence[SavedSnapshot],
+    pages: Iterable[Page],
+    tier: SnapshotTier | None,
+    folder: PageFolder,
+    refused: list[str],
+) -> list[PageFile]:
+    """Register the saved snapshots of these pages, the latest first while there is room; returns their files."""
+    found: list[tuple[Place, PageFile]] = []
+    room = 0 if tier is None else tier.budget_bytes
+    for row, place in reversed(_places(rows, pages)):
+        file = PageFile(row.number, 0, row.size, row.sha256)
+        try:
+            folder.check_size(file)
+        except BadFileError as error:
+            refused.append(str(error))
+            continue
+        room -= row.size
+        if room < 0:
+            break
+        found.append((place, file))
+    for place, file in reversed(found):
+        assert tier is not None, "there is room without a tier"
+        tier.adopt(place, file, file.size)
+        folder.snapshots.add(file.name)
+    return [file for _, file in found]
+
+
+def _places(rows: Iterable[SavedSnapshot], pages: Iterable[Page]) -> list[tuple[SavedSnapshot, Place]]:
+    """The rows that fit the tokens of these pages, with the place of each; of two for a place, the later one."""
+    siblings: dict[bytes, list[Page]] = defaultdict(list)
+    for page in pages:
+        siblings[page.parent.digest].append(page)
+    found: dict[Place, SavedSnapshot] = {}
+    for row in rows:
+        for page in siblings.get(row.parent, ()):
+            if (
+                0 < row.count <= len(page)
+                and prefix_digest(row.parent, pack(page.token_ids[: row.count])) == row.digest
+            ):
+                found[page, page.start + row.count] = row
+                break
+    return [(row, place) for place, row in sorted(found.items(), key=lambda item: item[1].number)]
 
 
 def _add_pages(
@@ -231,8 +310,10 @@ def _purge_index(folder: Path, index: PageIndex, document: str) -> None:
         tree.remove(page)
         del saved[page]
         reowned[page.parent] = None
-    left = {row.number for row in saved.values()}
-    gone = [row.number for row in rows if row.number not in left]
+    states = index.read_snapshots()
+    left = {row.number for row in saved.values()} | {row.number for row, _ in _places(states, saved)}
+    known = [*(row.number for row in rows), *(row.number for row in states)]
+    gone = [number for number in known if number not in left]
     for number in gone:
         (folder / page_name(number)).unlink(missing_ok=True)
     index.write(gone, [(saved[page], page.owners) for page in reowned if page in saved], [document])

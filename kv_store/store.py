@@ -8,9 +8,10 @@ from itertools import islice
 
 from kv_store import persistence
 from kv_store.disk import PageFolder
-from kv_store.interface import ReleasedMatchError, SessionStats, StoreStats, Workspace, document_of
-from kv_store.page_snapshots import PageSnapshots
+from kv_store.interface import BadFileError, ReleasedMatchError, SessionStats, StoreStats, Workspace, document_of
+from kv_store.page_snapshots import PageSnapshots, SnapshotTier
 from kv_store.page_tree import PAGE_TOKENS, REMEMBERED_OWNERS, Page, PageTree, pack, prefix_digest
+from kv_store.snapshots import Snapshots
 from kv_store.tiers import Residency, Tier
 
 
@@ -49,20 +50,19 @@ class PageMatch:
 
         Returns the number of leading tokens now in the workspace: `length`, or less (at least `start`) if a page is
         unreadable on disk or was purged since; `length` shrinks with it. Loaded pages move up to the first tier,
-        within its budget. For a model with recurrent layers, `length` first shrinks to the deepest snapshot, which the
-        workspace gets too.
+        within its budget. For a model with recurrent layers, `length` is where the deepest readable snapshot is, which
+        the workspace gets too.
         """
         self._check_live()
-        place = None if workspace.snapshots is None else self._snapshots.deepest(self.pages, self.length)
-        if place is not None:
-            self.length = place[1]
+        if workspace.snapshots is not None:
+            self.length = self.resumable(workspace)
         for page in self.pages:
             if page.start >= self.length:
                 break
             if not self._load_page(page, workspace, start):
                 self.length = page.start
-        if workspace.snapshots is not None and place is not None and place[1] == self.length:
-            workspace.snapshots.put(self.length, self._snapshots.use(place))
+        if workspace.snapshots is not None:
+            self._load_snapshot(workspace.snapshots)
         return max(start, self.length)
 
     def release(self) -> None:
@@ -93,6 +93,18 @@ class PageMatch:
             workspace.import_kv(first, payload, last - first, skip=first - page.start)
         self._residency.promote(page, payload)
         return True
+
+    def _load_snapshot(self, snapshots: Snapshots) -> None:
+        """Put the deepest readable snapshot up to `length` into the workspace, and shrink `length` to it."""
+        while (place := self._snapshots.deepest(self.pages, self.length)) is not None:
+            self.length = place[1]
+            try:
+                snapshots.put(self.length, self._snapshots.use(place))
+            except BadFileError as error:
+                self._residency.refuse(str(error))
+            else:
+                return
+        self.length = 0
 
     def _check_live(self) -> None:
         if self not in self._live:
@@ -176,19 +188,19 @@ class PagedStore:
     Memory is proportional to resident tokens: a page's payload has exactly its tokens. For one thread only.
     """
 
-    def __init__(self, tiers: Sequence[Tier], bytes_per_token: int, snapshots_bytes: int = 0) -> None:
-        """`snapshots_bytes` is the budget for snapshots of recurrent layers, beside the tiers."""
+    def __init__(self, tiers: Sequence[Tier], bytes_per_token: int, snapshots: Sequence[SnapshotTier] = ()) -> None:
+        """`snapshots` are the tiers of snapshots of recurrent layers."""
         if not tiers or any(tier.storage.durable for tier in tiers[:-1]):
             raise ValueError("a store needs at least one tier, and no tier below the disk")
         self._tree = PageTree()
         self._residency = Residency(tiers, self._tree, bytes_per_token)
-        self._snapshots = PageSnapshots(snapshots_bytes)
+        self._snapshots = PageSnapshots(snapshots)
         self._pinned: set[str] = set()
         self._live: set[PageMatch] = set()
         storage = tiers[-1].storage
         self._folder = storage if isinstance(storage, PageFolder) else None
         if self._folder:
-            persistence.restore(self._folder, self._tree, self._residency)
+            persistence.restore(self._folder, self._tree, self._residency, snapshots[-1:])
 
     def match_prefix(self, token_ids: Sequence[int], namespace: str = "") -> PageMatch:
         """The longest resident prefix of `token_ids`, token-granular; length 0 if nothing matches.
@@ -257,9 +269,9 @@ class PagedStore:
         for pinned in [pinned for pinned in self._pinned if document_of(pinned) == document]:
             self.unpin(pinned)
         dropped = sum(self._residency.drop(page) for page in self._tree.disown(document))
+        self._snapshots.drop_those_of_pages_gone()
         if self._folder:
             persistence.forget(self._folder, self._residency, (document,))
-        self._snapshots.drop_those_of_pages_gone()
         return dropped
 
     def documents(self) -> Collection[str]:
@@ -271,7 +283,8 @@ class PagedStore:
         for level, tier in enumerate(self._residency.tiers):
             if disk or not tier.storage.durable:
                 self._residency.empty(level)
-        self._snapshots.clear()
+        self._snapshots.clear(disk=disk)
+        self._snapshots.drop_those_of_pages_gone()
         if self._folder:
             persistence.write_if_possible(self._folder, self._residency)
 
@@ -290,7 +303,7 @@ class PagedStore:
         for session in islice(reversed(self._tree.tails), most):
             path = self._tree.last_path(session)
             tokens = tuple(sum(len(page) for page in path if level in page.copies) for level in levels)
-            found.append(SessionStats(session, tokens + tuple(tier.tokens for tier in self._snapshots.stats())))
+            found.append(SessionStats(session, tokens + (0,) * len(self._snapshots.stats())))
         return found
 
     def check_integrity(self) -> None:
@@ -302,12 +315,12 @@ class PagedStore:
         self._snapshots.check()
 
     def save(self, seconds: float | None = None) -> bool:
-        """Write resident pages to the disk tier, within its budget, the most recently used first.
+        """Write resident pages to the disk tier, within its budget, the most recently used first, then snapshots.
 
         Stops after about `seconds` (None: when all is written). Returns True if nothing is left to write; another call
         continues with the rest.
         """
-        return persistence.save(self._folder, self._residency, seconds) if self._folder else True
+        return persistence.save(self._folder, self._residency, self._snapshots, seconds) if self._folder else True
 
     def close(self) -> None:
         """Release system resources of the tiers, such as folder locks; unsaved pages are lost."""

@@ -1,10 +1,10 @@
-"""KV as tensors: the static buffers that the model runs on, pages of KV in memory, and pages as safetensors files."""
+"""KV and states as tensors: the static buffers that the model runs on, what the store keeps, and safetensors files."""
 
 from __future__ import annotations
 
 import logging
 import mmap
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -13,6 +13,7 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from kv_store.interface import Workspace
+from kv_store.snapshots import StateSnapshot
 from kv_store.tiers import MemoryStorage
 
 INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
@@ -238,3 +239,69 @@ class TensorCodec:
             found = {name: (tuple(kept.shape), kept.dtype) for name, kept in tensors.items()}
             raise ValueError(f"KV of another model: {found}, expected {count} tokens of {self._shape}")
         return tensor
+
+
+@dataclass(frozen=True, slots=True)
+class StateLayout:
+    """The tensors of a snapshot's state: shape and device of each, None where a layer has none."""
+
+    tensors: tuple[tuple[tuple[int, ...], torch.device] | None, ...]
+
+    @classmethod
+    def of(cls, state: Sequence[Tensor | None]) -> StateLayout:
+        return cls(tuple(None if tensor is None else (tuple(tensor.shape), tensor.device) for tensor in state))
+
+    def placed(self, tensors: Sequence[Tensor | None]) -> StateSnapshot:
+        """A snapshot of these, each on its device."""
+        pairs = zip(tensors, self.tensors, strict=True)
+        state = tuple(None if tensor is None or goal is None else tensor.to(goal[1]) for tensor, goal in pairs)
+        return StateSnapshot(state, sum(tensor.nbytes for tensor in state if tensor is not None))
+
+
+class HostSnapshots(MemoryStorage):
+    """Implements `Storage` in main memory, for snapshots of a model on other devices."""
+
+    def __init__(self, layout: StateLayout) -> None:
+        self._layout = layout
+
+    def put(self, payload: object, count: int) -> object:
+        return tuple(None if tensor is None else tensor.cpu() for tensor in _tensors_of(payload))
+
+    def get(self, stored: object) -> object:
+        assert isinstance(stored, tuple), f"a {type(stored).__name__} is stored instead of tensors"
+        return self._layout.placed(stored)
+
+
+HEADER_BYTES = 128
+"""Most that a safetensors file says about a tensor."""
+
+
+class StateCodec:
+    """Snapshots of a model with this layout as bytes. Decoded tensors are on its devices."""
+
+    def __init__(self, layout: StateLayout) -> None:
+        self._layout = layout
+        self.overhead = HEADER_BYTES * (1 + len(layout.tensors))
+        """Most bytes beyond those of the tensors."""
+
+    def encode(self, payload: object) -> bytes:
+        state = enumerate(_tensors_of(payload))
+        return save({str(place): tensor.cpu().contiguous() for place, tensor in state if tensor is not None})
+
+    def decode(self, data: bytes) -> StateSnapshot:
+        """Raises ValueError unless `data` holds exactly the tensors of this model's states."""
+        try:
+            tensors = load(data)
+        except SafetensorError as error:
+            raise ValueError(f"not a safetensors file: {error}") from error
+        wanted = {str(place): goal[0] for place, goal in enumerate(self._layout.tensors) if goal is not None}
+        found = {name: tuple(kept.shape) for name, kept in tensors.items()}
+        if found != wanted or not all(tensor.is_floating_point() for tensor in tensors.values()):
+            raise ValueError(f"a state of another model: {found}, expected {wanted}")
+        return self._layout.placed([tensors.get(str(place)) for place in range(len(self._layout.tensors))])
+
+
+def _tensors_of(payload: object) -> tuple[Tensor | None, ...]:
+    assert isinstance(payload, StateSnapshot), f"expected a snapshot as payload, not a {type(payload).__name__}"
+    assert isinstance(payload.state, tuple), f"expected tensors as a state, not a {type(payload.state).__name__}"
+    return payload.state

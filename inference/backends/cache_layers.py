@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import groupby, islice
 from typing import Any
 
 import torch
@@ -61,10 +61,6 @@ class LayerState:
 
     convolved: tuple[Tensor | None, ...]
     recurrent: tuple[Tensor | None, ...]
-
-    @property
-    def size_bytes(self) -> int:
-        return sum(tensor.nbytes for tensor in (*self.convolved, *self.recurrent) if tensor is not None)
 
 
 class StateLayer(LinearAttentionLayer):
@@ -199,7 +195,7 @@ class StateWorkspace(SplitWorkspace):
     def cache_layers(self, start: int, count: int) -> list[CacheLayer]:
         """A snapshot at `start` must be kept, unless it is 0."""
         self.snapshots.drop_beyond(start)
-        states = iter(self._states(start))
+        states = self._states(start)
         buffers = iter(self.layers())
         layers: list[CacheLayer] = []
         for kind in self._kinds:
@@ -214,16 +210,23 @@ class StateWorkspace(SplitWorkspace):
         return layers
 
     def keep(self, layers: Sequence[CacheLayer], length: int) -> None:
-        states = tuple(layer.state() for layer in layers if isinstance(layer, StateLayer))
-        self.snapshots.put(length, StateSnapshot(states, sum(state.size_bytes for state in states)))
+        states = [layer.state() for layer in layers if isinstance(layer, StateLayer)]
+        tensors = tuple(tensor for state in states for tensor in (*state.convolved, *state.recurrent))
+        self.snapshots.put(length, StateSnapshot(tensors, sum(each.nbytes for each in tensors if each is not None)))
 
     def import_kv(self, start: int, payload: object, count: int, skip: int = 0) -> None:
         self.snapshots.drop_beyond(start)
         super().import_kv(start, payload, count, skip)
 
-    def _states(self, start: int) -> tuple[LayerState | None, ...]:
-        if not start:
-            return (None,) * sum(kind.states > 0 for kind in self._kinds)
-        states = self.snapshots[start].state
-        assert isinstance(states, tuple), f"expected layers' states as a snapshot, not a {type(states).__name__}"
-        return states
+    def _states(self, start: int) -> Iterator[LayerState | None]:
+        """Of each layer that has one, or several of a number."""
+        tensors = iter(self._tensors(start)) if start else None
+        for kind in self._kinds:
+            if kind.states:
+                taken = None if tensors is None else tuple(islice(tensors, 2 * kind.states))
+                yield None if taken is None else LayerState(taken[: kind.states], taken[kind.states :])
+
+    def _tensors(self, start: int) -> tuple[Tensor | None, ...]:
+        tensors = self.snapshots[start].state
+        assert isinstance(tensors, tuple), f"expected tensors as a snapshot, not a {type(tensors).__name__}"
+        return tensors

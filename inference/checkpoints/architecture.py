@@ -40,6 +40,12 @@ class ModelShape:
     max_positions: int
     kv_layers: int | None = None  # that keep KV; None for all
     recurrent_layers: int = 0  # that keep a state, beside KV or without it
+    convolved_values: int = 0  # numbers in the states of all layers' convolutions, in the dtype of the model
+    recurrent_values: int = 0  # numbers in the states of their recurrences, in float32
+
+    def snapshot_bytes(self, value_bytes: int) -> int:
+        """Bytes of the states of all layers after some tokens, with values of this size; 0 without any."""
+        return self.convolved_values * value_bytes + self.recurrent_values * 4
 
     @property
     def kv_values_per_token(self) -> int:
@@ -127,6 +133,11 @@ class Architecture(ModelShape):
             rule = self.delta
             return self.kept_inputs * rule.channels + rule.value_heads * rule.key_dim * rule.value_dim
         return self.kept_inputs * self.hidden if kind == "convolution" else 0
+
+    @property
+    def kernel_snapshot_bytes(self) -> int:
+        """As `snapshot_bytes`, on the CPU kernel: in float32, without a convolution's newest input."""
+        return 4 * sum(map(self.state_values, self.layer_kinds))
 
 
 def read_architecture(config: Mapping[str, Any], where: str) -> Architecture:

@@ -64,10 +64,14 @@ def _read_generic_shape(config: Mapping[str, Any], where: str) -> ModelShape:
     kinds = layer_kinds(text, where, is_stateful=getattr(model_class, "_is_stateful", False))
     _refuse_kinds(kinds, model_type, where)
     kv_heads, head_dim = _kv_of_a_layer(text, kinds, where)
+    recurrent = sum("state" in kind for kind in kinds)
+    convolved_values, recurrent_values = _values_of_a_state(text)
     shape = ModelShape(
         model_type=model_type,
         layers=len(kinds),
-        recurrent_layers=sum("state" in kind for kind in kinds),
+        recurrent_layers=recurrent,
+        convolved_values=recurrent * convolved_values,
+        recurrent_values=recurrent * recurrent_values,
         kv_layers=max(1, sum("attention" in kind for kind in kinds)),  # an index alone takes about as much
         kv_heads=kv_heads,
         head_dim=head_dim,
@@ -154,6 +158,31 @@ def _kv_shape(config: Any, where: str) -> tuple[int, int, int]:
     kv_heads = 1 if getattr(config, "multi_query", False) else getattr(config, "num_key_value_heads", None)
     keys = getattr(config, "head_dim", None) or _optional_number(config, "hidden_size", where) // heads
     return int(kv_heads or heads), int(keys), int(getattr(config, "v_head_dim", None) or keys)
+
+
+def _values_of_a_state(config: Any) -> tuple[int, int]:
+    """Numbers in the state of a layer: of its convolution, and of its recurrence.
+
+    Of a kind of layer without a name here they are 0 until they are measured, when the model is loaded.
+    """
+
+    def number(*names: str) -> int:
+        values = (getattr(config, name, None) for name in names)
+        return next((value for value in values if isinstance(value, int)), 0)
+
+    if heads := number("linear_num_value_heads"):  # the gated delta rule
+        keys, values = number("linear_key_head_dim"), number("linear_value_head_dim")
+        channels = 2 * number("linear_num_key_heads") * keys + heads * values
+        return channels * number("linear_conv_kernel_dim"), heads * keys * values
+    width = number("mamba_d_conv", "conv_kernel")
+    size = number("mamba_d_state", "ssm_state_size", "state_size")
+    if heads := number("mamba_n_heads", "mamba_num_heads", "num_heads"):  # Mamba 2
+        inner = heads * number("mamba_d_head", "mamba_head_dim", "head_dim")
+        return (inner + 2 * number("mamba_n_groups", "n_groups") * size) * width, inner * size
+    if size:  # Mamba 1
+        inner = number("mamba_expand", "expand") * number("hidden_size")
+        return inner * width, inner * size
+    return number("conv_L_cache") * number("hidden_size"), 0  # a short convolution
 
 
 def _max_positions(config: Any, where: str) -> int:

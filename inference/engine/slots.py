@@ -38,6 +38,8 @@ class Slot:
         self.store = store
         self.token_ids = packed()
         self.session = ""
+        self.left_at = 0
+        """Where the prompt that was prepared last leaves those before it, whether or not a forward can go on there."""
         self._saveable = 0  # leading tokens of a prompt, not of a completion or a cold run
         self._saved = 0  # how many of these are in the store
         self._dropped_on_release = False  # its prompt is dropped when the slot is released
@@ -52,6 +54,7 @@ class Slot:
         common = common_prefix_length(self.token_ids, wanted)
         if self._namespace(session) != self._namespace(self.session):
             common = 0
+        self.left_at = common
         if len(wanted) - self.workspace.resumable(common) < WORTH_A_LOOK:
             self.crop(common, will_change=session != self.session)
             length = len(self.token_ids)
@@ -66,6 +69,7 @@ class Slot:
     def prepare_cold(self, session: str) -> None:
         """Empty the workspace for a request of this session."""
         self.crop(0)
+        self.left_at = 0
         self._own(session)
 
     def chunk(self, token_ids: TokenIds, wanted: int = 0, allowed: AllowedIds | None = None) -> Chunk:
@@ -142,6 +146,7 @@ class Slot:
         Returns the resident length.
         """
         with self.store.match_prefix(wanted, self._namespace(session)) as match:
+            self.left_at = max(common, match.length)
             deeper = match.resumable(self.workspace) > self.workspace.resumable(common)
             self.crop(common, will_change=deeper or session != self.session)
             if not deeper:

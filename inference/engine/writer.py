@@ -26,7 +26,10 @@ from protocol.messages import CompletionRequest, FinishReason, TokenLogprob
 
 SNAPSHOT_EVERY = 256
 """Prompt tokens; a cursor that goes elsewhere shares any number of tokens with earlier prompts."""
-SNAPSHOT_BEFORE_END = 8
+SNAPSHOTS_BEFORE_END = (1, 2, 4, 8, 16, 32, 64, 128)
+"""Prompt tokens: a deletion of any length then finds a snapshot that is at most as far again from the end."""
+HARDLY_ANY = 3
+"""Tokens that one forward computes in hardly more time than one token."""
 
 
 class Sampler:
@@ -244,16 +247,23 @@ class Writer:
     def _marks(self, missing: int) -> list[int]:
         """Positions at which a chunk of the prompt ends, for a snapshot of recurrent layers to be taken there.
 
-        They are where a later prompt may leave this one, and of a long rest also shortly before its end, for the next
-        keys that delete, and before the last token, which is computed again for the same prompt.
+        They are where a later prompt may leave this one. Of a long rest some are also shortly before its end, for the
+        next keys that delete, and before the last token, which is computed again for the same prompt: fewer if a user
+        waits, since each costs a forward. And where this prompt has left an earlier one, the next is likely to leave
+        it: a word that is typed on changes the same token again, and an undone edit returns there.
         """
         snapshots, prompt = self.resident.workspace.snapshots, self.prompt
         if snapshots is None:
             return []
         end = len(prompt.token_ids)
         snapshots.note_prompt(end, prompt.joints[1:])
-        near_end = [end - SNAPSHOT_BEFORE_END, end - 1] if missing > SHORT_TOKENS else []
-        return [*range(SNAPSHOT_EVERY, end, SNAPSHOT_EVERY), *prompt.joints, *near_end]
+        marks = [*range(SNAPSHOT_EVERY, end, SNAPSHOT_EVERY), *prompt.joints]
+        if missing > SHORT_TOKENS:
+            distances = SNAPSHOTS_BEFORE_END[:: 1 if self.request.is_prefetch else 3]
+            marks += [end - distance for distance in distances]
+        if min(missing, self.resident.left_at) > HARDLY_ANY:
+            marks.append(self.resident.left_at)
+        return marks
 
     def _ends(self, token_id: int) -> bool:
         """Whether the text ends with this token, or within it."""

@@ -35,12 +35,21 @@ from inference.checkpoints.checkpoint import Checkpoint
 from inference.checkpoints.gguf.file import GgufCheckpoint
 from inference.checkpoints.hub import ReportProgress
 from inference.checkpoints.tensors import stored_name
-from kv_store.disk import PageFolder
+from kv_store.disk import PageFolder, SnapshotFiles
 from kv_store.interface import StoreError
+from kv_store.page_snapshots import SnapshotTier
 from kv_store.page_tree import PAGE_TOKENS
 from kv_store.store import PagedStore
-from kv_store.tiers import Tier
-from kv_store.workspace import HostStorage, KVShape, TensorCodec, TensorStorage
+from kv_store.tiers import MemoryStorage, Tier
+from kv_store.workspace import (
+    HostSnapshots,
+    HostStorage,
+    KVShape,
+    StateCodec,
+    StateLayout,
+    TensorCodec,
+    TensorStorage,
+)
 from protocol.errors import BadInput
 from protocol.settings import Weights
 
@@ -132,41 +141,59 @@ def _read_weights(
 
 @dataclass(frozen=True, slots=True)
 class TierBudgets:
-    """Bytes of KV per tier, and the folder of the disk tier, if any."""
+    """Bytes of KV per tier, and the folder of the disk tier, if any.
+
+    The states of recurrent layers have the same share of each other tier as `snapshots_bytes` are of the device's.
+    """
 
     device_bytes: int
     host_bytes: int
     folder: Path | None
     folder_bytes: int
-    snapshots_bytes: int = 0  # of states of recurrent layers, beside the tiers
+    snapshots_bytes: int = 0  # beside the device's
+
+    def of_snapshots(self, tier_bytes: int) -> int:
+        return tier_bytes * self.snapshots_bytes // max(1, self.device_bytes + self.snapshots_bytes)
 
 
 def open_store(
-    budgets: TierBudgets, shape: KVShape, device: torch.device, fingerprint: str
+    budgets: TierBudgets, shape: KVShape, device: torch.device, fingerprint: str, layout: StateLayout | None = None
 ) -> tuple[PagedStore, Callable[[], bool]]:
     """The store of a model, and a step of its idle work, which is False if none is left.
 
     Pages that an earlier process saved in the folder are resident from the start. Keeps nothing on disk if the folder
-    is unusable even after setting aside the file in its place.
+    is unusable even after setting aside the file in its place. Without the `layout` of their states, snapshots stay on
+    the device.
     """
     prepare: Callable[[], bool] = lambda: False  # noqa: E731
-    memory = [Tier("device", budgets.device_bytes, TensorStorage(device))]
-    if device.type == "cuda":
-        host = HostStorage(PAGE_TOKENS * shape.bytes_per_token, budgets.host_bytes)
-        prepare = host.prepare
-        memory.append(Tier("host", budgets.host_bytes, host))
-    elif device.type != "cpu":
-        memory.append(Tier("host", budgets.host_bytes, TensorStorage("cpu")))
+    memory, snapshots = [Tier("device", budgets.device_bytes, TensorStorage(device))], list[SnapshotTier]()
+    if budgets.snapshots_bytes:
+        snapshots.append(SnapshotTier("snapshots", budgets.snapshots_bytes, MemoryStorage()))
+    if device.type != "cpu":
+        host_bytes = budgets.host_bytes
+        if layout is not None and (of_snapshots := budgets.of_snapshots(host_bytes)):
+            snapshots.append(SnapshotTier("snapshots on the host", of_snapshots, HostSnapshots(layout)))
+            host_bytes -= of_snapshots
+        host = TensorStorage("cpu")
+        if device.type == "cuda":
+            host = HostStorage(PAGE_TOKENS * shape.bytes_per_token, host_bytes)
+            prepare = host.prepare
+        memory.append(Tier("host", host_bytes, host))
     with ExitStack() as on_failure:
         if budgets.folder is not None and budgets.folder_bytes:
             try:
                 folder = PageFolder(budgets.folder, fingerprint, TensorCodec(shape))
                 on_failure.callback(folder.close)
-                tiers = [*memory, Tier("disk", budgets.folder_bytes, folder)]
-                store = PagedStore(tiers, shape.bytes_per_token, budgets.snapshots_bytes)
+                of_snapshots = 0 if layout is None else budgets.of_snapshots(budgets.folder_bytes)
+                saved = []
+                if layout is not None and of_snapshots:
+                    files = SnapshotFiles(folder, StateCodec(layout))
+                    saved = [SnapshotTier("snapshots on disk", of_snapshots, files)]
+                tiers = [*memory, Tier("disk", budgets.folder_bytes - of_snapshots, folder)]
+                store = PagedStore(tiers, shape.bytes_per_token, [*snapshots, *saved])
             except (StoreError, OSError) as error:
                 log.warning("the store keeps nothing on disk: %s", error)
             else:
                 on_failure.pop_all()
                 return store, prepare
-    return PagedStore(memory, shape.bytes_per_token, budgets.snapshots_bytes), prepare
+    return PagedStore(memory, shape.bytes_per_token, snapshots), prepare

@@ -29,6 +29,7 @@ from inference.loading.placement import LoadPlan, Machine, Placement, plan_load
 from inference.text.healing import Healer, wants_healing
 from inference.text.tokenization import TextTokenizer
 from kv_store.interface import DryWorkspace
+from kv_store.page_snapshots import SnapshotTier
 from kv_store.snapshots import FEWEST_SNAPSHOTS, Snapshots
 from kv_store.store import PagedStore
 from kv_store.tiers import MemoryStorage, Tier
@@ -112,14 +113,16 @@ def load_engine(options: EngineOptions, progress: ReportProgress | None = None) 
                 memory = plan_memory(replace(plan.demand, graph_bytes=model.measure_graphs()), memory.free)
                 log.info("memory of %s with the measured graphs, in bytes: %s", device, memory)
         host_bytes = min(options.host_budget_bytes, main_memory().total // HOST_SHARE)
-        if snapshot_bytes := getattr(model, "snapshot_bytes", 0):
+        snapshot_bytes = getattr(model, "snapshot_bytes", 0)
+        if snapshot_bytes != plan.demand.snapshot_bytes:
             memory = plan_memory(replace(plan.demand, snapshot_bytes=snapshot_bytes), memory.free)
             log.info("memory of %s with the measured snapshots, in bytes: %s", device, memory)
         pages = memory.store - memory.snapshots
         budgets = TierBudgets(pages, host_bytes, options.cache_folder, options.cache_bytes, memory.snapshots)
         arithmetic = f"{dtype}, {options.weights} weights, {model.arithmetic}, midfill {version('midfill')}"
         identity = fingerprint(checkpoint, arithmetic)
-        store, prepare_store = open_store(budgets, model.kv_shape, model.device, identity)
+        layout = getattr(model, "state_layout", None)
+        store, prepare_store = open_store(budgets, model.kv_shape, model.device, identity, layout)
         hooks = _hooks(device, model, prepare_store)
         return _wire(options, tokenizer, model, store, plan.device, memory, hooks, plan.placement)
     except (RuntimeError, BadModel) as error:
@@ -155,7 +158,8 @@ def load_dry_engine(options: EngineOptions) -> Engine:
     model = DryModel(new_workspace, context_tokens, end_token=min(tokenizer.markers.end))
     budget = MOST_STORE if options.store_bytes is None else options.store_bytes  # counts are of no certain machine
     tiers = [Tier("device", budget, MemoryStorage())]
-    store = PagedStore(tiers, bytes_per_token, DRY_PROMPTS * FEWEST_SNAPSHOTS if recurrent else 0)
+    snapshots = [SnapshotTier("snapshots", DRY_PROMPTS * FEWEST_SNAPSHOTS, MemoryStorage())] if recurrent else []
+    store = PagedStore(tiers, bytes_per_token, snapshots)
     return _wire(options, tokenizer, model, store, "none", None, DeviceHooks(), None)
 
 

@@ -49,7 +49,7 @@ class MemoryDemand:
         on_gpu: whether graphs are recorded, and libraries use device memory.
         on_kernel: whether the CPU kernel computes, which keeps GGUF files quantized.
         graph_bytes: of a graph, if one has been measured.
-        snapshot_bytes: of the states of recurrent layers after some tokens; 0 without any, and until it is measured.
+        snapshot_bytes: of the states of recurrent layers after some tokens; 0 without any.
     """
 
     shape: ModelShape

@@ -266,6 +266,10 @@ def _dtype(options: EngineOptions, shape: ModelShape, device: str, capability: t
 
 def _demand(options: EngineOptions, checkpoint: Checkpoint, device: str, dtype: str) -> MemoryDemand:
     shape, on_gpu = checkpoint.architecture, device.startswith("cuda")
+    on_kernel = is_on_kernel(device, shape, dtype, may_use_kernel=options.kernel, weights=options.weights)
+    states = shape.snapshot_bytes(DTYPE_BYTES[dtype])
+    if on_kernel and isinstance(shape, Architecture):
+        states = shape.kernel_snapshot_bytes
     return MemoryDemand(
         shape=shape,
         files=checkpoint.weights(),
@@ -278,5 +282,6 @@ def _demand(options: EngineOptions, checkpoint: Checkpoint, device: str, dtype: 
         else options.store_bytes,
         prefill_chunk=options.prefill_chunk,
         on_gpu=on_gpu,
-        on_kernel=is_on_kernel(device, shape, dtype, may_use_kernel=options.kernel, weights=options.weights),
+        on_kernel=on_kernel,
+        snapshot_bytes=states,
     )

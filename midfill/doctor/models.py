@@ -100,5 +100,8 @@ def _show_plan(plan: MemoryPlan) -> str:
     if plan.kept < plan.slots:
         workspaces += f" ({plan.slots} while as many requests are at work)"
     parts = f"{megabytes(plan.weights)} for weights, {workspaces}, {megabytes(plan.forwards)} for forwards"
+    kept = f"up to {megabytes(plan.store)} for resident KV"
+    if plan.snapshots:
+        kept += f" and states ({megabytes(plan.snapshots)} of it)"
     total = f"up to {megabytes(plan.in_use)} in all, and about 250 MB for torch"
-    return f"{parts}, up to {megabytes(plan.store)} for resident KV: {total}; {megabytes(plan.free)} are free"
+    return f"{parts}, {kept}: {total}; {megabytes(plan.free)} are free"

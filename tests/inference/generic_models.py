@@ -76,7 +76,7 @@ EXPERTS = {
     "moe_intermediate_size": 32,
     "shared_expert_intermediate_size": 32,
 }
-MAMBA = {"mamba_n_heads": 4, "mamba_d_head": 16, "mamba_d_state": 8, "mamba_n_groups": 1}
+MAMBA = {"mamba_n_heads": 4, "mamba_d_head": 16, "mamba_d_state": 8, "mamba_n_groups": 1, "mamba_chunk_size": 32}
 SHORT_CONVOLUTIONS = {**HYBRID, "layer_types": ["conv", "conv", "full_attention", "conv"], "conv_L_cache": 3}
 RECURRENT: dict[str, tuple[str, dict[str, Any]]] = {
     "Qwen3Next": ("Qwen3NextForCausalLM", {**DELTA_RULE, **EXPERTS, "head_dim": 8}),
@@ -105,6 +105,7 @@ RECURRENT: dict[str, tuple[str, dict[str, Any]]] = {
             "mamba_head_dim": 16,
             "ssm_state_size": 8,
             "n_groups": 1,
+            "chunk_size": 32,
         },
     ),
     "FalconH1": ("FalconH1ForCausalLM", {**HYBRID, **MAMBA, "mamba_d_ssm": 64}),
@@ -128,7 +129,15 @@ RECURRENT: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "Mamba2": (
         "Mamba2ForCausalLM",
-        {"hidden_size": 32, "num_hidden_layers": 2, "num_heads": 4, "head_dim": 16, "state_size": 8, "n_groups": 1},
+        {
+            "hidden_size": 32,
+            "num_hidden_layers": 2,
+            "num_heads": 4,
+            "head_dim": 16,
+            "state_size": 8,
+            "n_groups": 1,
+            "chunk_size": 32,
+        },
     ),
 }
 """Families with recurrent layers, most of them beside attention."""

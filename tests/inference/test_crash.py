@@ -13,8 +13,10 @@ from websockets.sync.client import connect
 
 from inference.loading.engine import load_engine
 from inference.loading.options import EngineOptions
-from kv_store.disk import PageFolder
+from kv_store.disk import PageFolder, SnapshotFiles
 from kv_store.interface import DryWorkspace
+from kv_store.page_snapshots import SnapshotTier
+from kv_store.snapshots import Snapshots, StateSnapshot
 from kv_store.store import PagedStore
 from kv_store.tiers import MemoryStorage, Tier
 from protocol.messages import CompletionRequest, Prompt
@@ -39,9 +41,33 @@ class BlankCodec:
         return None
 
 
+class BlankStates:
+    """Saves snapshots of recurrent layers without tensors."""
+
+    overhead = 4
+
+    def encode(self, payload: object) -> bytes:
+        return bytes(self.overhead)
+
+    def decode(self, data: bytes) -> StateSnapshot:
+        return StateSnapshot(None, 0)
+
+
 def open_store(folder: Path) -> PagedStore:
-    disk = Tier("disk", 2**20, PageFolder(folder, "model", BlankCodec(), min_free_bytes=0))
-    return PagedStore([Tier("memory", 2**20, MemoryStorage()), disk], BlankCodec.bytes_per_token)
+    files = PageFolder(folder, "model", BlankCodec(), min_free_bytes=0)
+    states = [
+        SnapshotTier("snapshots", 2**10, MemoryStorage()),
+        SnapshotTier("snapshots on disk", 2**10, SnapshotFiles(files, BlankStates())),
+    ]
+    tiers = [Tier("memory", 2**20, MemoryStorage()), Tier("disk", 2**20, files)]
+    return PagedStore(tiers, BlankCodec.bytes_per_token, states)
+
+
+def workspace(*positions: int) -> DryWorkspace:
+    snapshots = Snapshots(2**10)
+    for position in positions:
+        snapshots.put(position, StateSnapshot(None, 0))
+    return DryWorkspace(BlankCodec.bytes_per_token, snapshots)
 
 
 def prompt(number: int) -> list[int]:
@@ -53,7 +79,7 @@ def save_for_ever(folder: Path) -> None:
     store = open_store(folder)
     number = 0
     while True:
-        store.insert_prefix(prompt(number), DryWorkspace(BlankCodec.bytes_per_token), f"run/{number}.py")
+        store.insert_prefix(prompt(number), workspace(100), f"run/{number}.py")
         while not store.save(0.0):
             pass
         if number % 5 == 4:
@@ -84,7 +110,9 @@ def test_a_process_that_is_killed_while_it_saves_leaves_all_that_it_had_saved(li
 
 
 def resident(store: PagedStore, number: int) -> int:
+    """How many tokens are resident, with the state behind them."""
     with store.match_prefix(prompt(number)) as match:
+        assert match.length < 16 or match.load(workspace()) == match.length
         return match.length
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kv_store.interface import DryWorkspace
+from kv_store.page_snapshots import SnapshotTier
 from kv_store.snapshots import Snapshots, StateSnapshot
 from kv_store.store import PagedStore
 from kv_store.tiers import MemoryStorage, Tier
@@ -13,7 +14,8 @@ PROMPT = tuple(range(100, 140))
 
 
 def make_store(snapshots: int = 10, tokens: int = 1000) -> PagedStore:
-    return PagedStore([Tier("device", 4 * tokens, MemoryStorage())], 4, snapshots)
+    tiers = [SnapshotTier("snapshots", snapshots, MemoryStorage())] if snapshots else []
+    return PagedStore([Tier("device", 4 * tokens, MemoryStorage())], 4, tiers)
 
 
 def workspace(*positions: int, anchor: int = 1000) -> DryWorkspace:

@@ -469,7 +469,7 @@ def test_a_purge_costs_what_it_drops_and_not_the_index(kv, make_store) -> None:
     statements: list[str] = []
     store._folder.index._database.set_trace_callback(statements.append)
     assert store.purge("*/7.py") == 32
-    assert len(statements) <= 2 + 2 * 2 + 1, statements
+    assert len(statements) <= 2 + 3 * 2 + 1, statements
 
 
 def written_rows(store: PagedStore, seconds: float | None) -> int:

@@ -14,7 +14,8 @@ import pytest
 from typer.testing import CliRunner
 
 from inference.loading.choices import choose_device
-from inference.loading.options import Gpu, find_gpus
+from inference.loading.engine import load_engine
+from inference.loading.options import EngineOptions, Gpu, find_gpus
 from midfill.commands import app
 from midfill.doctor.checks import cores
 from midfill.doctor.findings import Section, as_json, cpu_features, folders, settings_in_force
@@ -22,6 +23,7 @@ from midfill.doctor.models import model
 from protocol.messages import PROTOCOL_VERSION, megabytes
 from protocol.rendezvous import CoreAddress, address_file, hold, read_or_make_token, write_address
 from protocol.settings import Settings
+from tests.inference.generic_models import write_model
 
 GPU = Gpu("Some GPU", 24 * 2**30, 20 * 2**30, (8, 6))
 
@@ -180,6 +182,14 @@ def test_the_plan_of_memory_has_a_total(tiny_model: str, monkeypatch: pytest.Mon
     assert "up to 134 MB for resident KV" in facts["memory"]
     (total,) = re.findall(r"up to (\d+) MB in all, and about 250 MB for torch", facts["memory"])
     assert 134 < int(total) < 400
+
+
+def test_states_of_recurrent_layers_are_in_the_plan_by_which_the_core_loads(tmp_path: Path) -> None:
+    folder = str(write_model(tmp_path, "NemotronH", recurrent=True))
+    facts = dict(model(Settings(model=folder, device="cpu"), ()).facts)
+    (of_states,) = re.findall(r"for resident KV and states \((\d+ MB) of it\)", facts["memory"])
+    engine = load_engine(EngineOptions(folder, device="cpu", threads=1))
+    assert {tier.name: megabytes(tier.budget_bytes) for tier in engine.stats().tiers}["snapshots"] == of_states
 
 
 def test_memory_is_planned_for_the_device(tiny_model: str, monkeypatch: pytest.MonkeyPatch) -> None:

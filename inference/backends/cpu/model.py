@@ -18,7 +18,7 @@ from inference.backends.llama.weights import DecoderWeights, Matrix, WeightsSour
 from inference.backends.model import Choice, Chunk
 from inference.checkpoints.architecture import Architecture
 from kv_store.snapshots import Snapshots, budget_of_a_slot
-from kv_store.workspace import KVShape, KVWorkspace
+from kv_store.workspace import KVShape, KVWorkspace, StateLayout
 
 CPU = torch.device("cpu")
 
@@ -44,6 +44,7 @@ class KernelModel:
         self._state_values = sum(map(shape.state_values, shape.layer_kinds))
         self.snapshot_bytes = self._state_values * torch.float32.itemsize
         """Of one snapshot of the recurrent layers; 0 for a model without any."""
+        self.state_layout = StateLayout((((self._state_values,), CPU),))
         self.device = CPU
 
     @property

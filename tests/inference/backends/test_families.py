@@ -35,6 +35,11 @@ SIZES: dict[str, Any] = {
 }
 YARN = {"rope_type": "yarn", "rope_theta": 1e4, "factor": 4.0, "original_max_position_embeddings": 64}
 EXACT: dict[str, dict[str, Any]] = {
+    **{family: {} for family in ("apertus", "arcee", "gemma", "glm", "glm4_moe", "granitemoe", "hunyuan_v1_dense")},
+    **{family: {} for family in ("nemotron", "olmo2", "phimoe", "qwen2_moe", "stablelm")},
+    "codegen": {"n_embd": 32, "n_layer": 2, "n_head": 4, "rotary_dim": 4, "n_ctx": 256},
+    "laguna": {"layer_types": ["sliding_attention", "full_attention"]},
+    "ministral": {"layer_types": ["sliding_attention", "full_attention"]},
     "cohere2": {"layer_types": ["sliding_attention", "full_attention"]},
     "ernie4_5": {},
     "exaone4": {"layer_types": ["sliding_attention", "full_attention"]},

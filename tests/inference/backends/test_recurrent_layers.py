@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from transformers import BambaConfig, BambaForCausalLM, PreTrainedModel
 
 from inference.backends.generic import GenericModel, load_generic
 from inference.backends.model import Chunk
+from inference.checkpoints.generic_shape import read_generic_shape
 from kv_store.interface import Workspace
 from kv_store.snapshots import Snapshots
 from protocol.errors import BadModel
@@ -56,6 +58,14 @@ def test_logits_are_those_of_transformers(transformers_model: PreTrainedModel) -
     assert snapshots_of(workspace).deepest(80) == 61  # what the other workspace computed from it left it alone
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_their_size_is_known_from_the_config(transformers_model: PreTrainedModel, dtype: torch.dtype) -> None:
+    """So the plan of memory, which the doctor shows without loading the model, counts them as loading does."""
+    shape = read_generic_shape(transformers_model.config.to_dict(), "here")
+    model = GenericModel(copy.deepcopy(transformers_model).to(dtype), 64, "here")
+    assert 0 < shape.snapshot_bytes(dtype.itemsize) == model.snapshot_bytes
+
+
 def test_snapshots_are_counted_at_their_size(transformers_model: PreTrainedModel) -> None:
     model = GenericModel(transformers_model, 64, "here")
     workspace = model.new_workspace()
@@ -64,18 +74,26 @@ def test_snapshots_are_counted_at_their_size(transformers_model: PreTrainedModel
     tensors = {
         tensor.untyped_storage().data_ptr(): tensor.untyped_storage().nbytes()
         for _, snapshot in snapshots_of(workspace).within(64)
-        for state in snapshot.state  # type: ignore[attr-defined]
-        for tensor in (*state.convolved, *state.recurrent)
+        for tensor in snapshot.state  # type: ignore[attr-defined]
         if tensor is not None
     }
     assert snapshots_of(workspace).used_bytes == 2 * model.snapshot_bytes == sum(tensors.values())
 
 
-def test_a_family_that_transformers_computes_otherwise_in_pieces_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_a_family_that_transformers_computes_otherwise_in_pieces_is_refused(dtype: torch.dtype, tmp_path: Path) -> None:
+    """A fault of a fiftieth of a standard deviation, which is more than rounding to float16."""
     torch.manual_seed(0)
-    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2}
+    sizes = {"hidden_size": 32, "num_hidden_layers": 4, "num_attention_heads": 4, "num_key_value_heads": 2}
     mamba = {"mamba_n_heads": 4, "mamba_d_head": 16, "mamba_d_state": 8, "attn_layer_indices": [1]}
     config = BambaConfig(vocab_size=605, intermediate_size=64, **sizes, **mamba)
-    BambaForCausalLM(config).save_pretrained(tmp_path)
+    model = BambaForCausalLM(config)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if parameter.dim() > 1 and "A_log" not in name:
+                parameter.copy_(
+                    0.5 * (1 if "embed" in name else parameter.shape[-1] ** -0.5) * torch.randn_like(parameter)
+                )
+    model.save_pretrained(tmp_path)
     with pytest.raises(BadModel, match="computes other logits for a text in pieces than at once"):
-        load_generic(tmp_path, 64, torch.device("cpu"), torch.float32)
+        load_generic(tmp_path, 64, torch.device("cpu"), dtype)

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 from statistics import quantiles
 
@@ -14,6 +17,8 @@ from inference.backends.cpu.library import unavailable_reason
 from inference.engine.engine import Engine
 from inference.loading.engine import load_dry_engine, load_engine
 from inference.loading.options import EngineOptions
+from kv_store.disk_folders import INDEX_NAME
+from kv_store.page_snapshots import SAVED_APART
 from lsp_server.documents.documents import Document, Edit, Position
 from lsp_server.prompts.anchors import WindowBudget
 from lsp_server.prompts.planner import PromptPlanner
@@ -83,6 +88,7 @@ def load(folder: Path, **options: object) -> Engine:
     return load_engine(given)
 
 
+@pytest.mark.timeout(300 + 10 * EDITS)
 @pytest.mark.parametrize("kind", [*RECURRENT, *KERNELS])
 def test_warm_is_as_cold(kind: str, tmp_path: Path) -> None:
     folder, edits = write(tmp_path, kind), EDITS or FEW.get(kind, 40)
@@ -137,22 +143,44 @@ def test_the_store_brings_a_document_back_and_the_text_is_as_cold(kind: str, tmp
     assert engine.complete(first).usage.recomputed_tokens == again.usage.prompt_tokens
 
 
-def test_after_a_restart_a_prompt_is_computed_once_more(tmp_path: Path) -> None:
-    folder, request = write_model(tmp_path / "model", "Lfm2", recurrent=True), Typist(1, 8, BUDGET).next()[0]
+@pytest.mark.parametrize("kind", ["Lfm2", "NemotronH", "Qwen3Next", *KERNELS])
+def test_after_restarts_a_prompt_goes_on_where_it_was_saved_and_the_text_is_as_cold(kind: str, tmp_path: Path) -> None:
+    """Where the last saved states are damaged, it goes on at the one before, if there is one."""
+    folder = write(tmp_path / "model", kind)
+    request = CompletionRequest(
+        "me/a.py", Prompt(BLOCK * 2, "\n" + BLOCK, "x = 1\n" * 9 + "y = "), 6, StopRule(indent=0)
+    )
     engine = load(folder, cache_folder=tmp_path / "kv")
-    expected = engine.complete(request)
+    expected = engine.complete(structs.replace(request, reuse=False))
+    engine.complete(structs.replace(request, max_tokens=0))
     engine.close()
-    engine = load(folder, cache_folder=tmp_path / "kv")
-    assert engine.stats().tokens >= expected.usage.prompt_tokens  # pages alone
-    for recomputed in (expected.usage.prompt_tokens, 1):
+    before = SAVED_APART
+    for damaged in (0, 1, 100):
+        again = shutil.copytree(tmp_path / "kv", tmp_path / str(damaged))
+        for path in saved_states(again)[:damaged]:
+            path.write_bytes(bytes(path.stat().st_size))
+        engine = load(folder, cache_folder=again)
         answer = engine.complete(request)
-        assert (answer.text, answer.usage.recomputed_tokens) == (expected.text, recomputed)
+        assert answer.text == expected.text
+        assert (answer.mean_logprob or 0) == pytest.approx(expected.mean_logprob or 0, abs=TOLERANCE)
+        prompt, recomputed = answer.usage.prompt_tokens, answer.usage.recomputed_tokens
+        assert recomputed == prompt if damaged == 100 else recomputed <= before
+        assert len(engine.stats().refused) >= bool(damaged)
         engine.check_integrity()
-    engine.close()
+        engine.close()
+        before = prompt - 1
 
 
-def test_after_a_restart_the_short_prompt_answers_first(tmp_path: Path) -> None:
-    """Pages without snapshots are of no use: the whole prompt would be computed before the answer."""
+def saved_states(folder: Path) -> list[Path]:
+    """The files of snapshots, the latest first."""
+    (index,) = folder.rglob(INDEX_NAME)
+    with closing(sqlite3.connect(index)) as database:
+        numbers = database.execute("SELECT number FROM snapshots ORDER BY number DESC").fetchall()
+    return [index.parent / f"{number:08x}.safetensors" for (number,) in numbers]
+
+
+def test_after_a_restart_without_snapshots_the_short_prompt_answers_first(tmp_path: Path) -> None:
+    """Pages alone are of no use: the whole prompt would be computed before the answer."""
     folder = write_model(tmp_path / "model", "Lfm2", recurrent=True)
     request = CompletionRequest("me/a.py", Prompt(BLOCK * 12, "\n", "x = "), 6, StopRule(indent=0), max_prefill_ms=1)
     for _ in range(2):
@@ -161,6 +189,8 @@ def test_after_a_restart_the_short_prompt_answers_first(tmp_path: Path) -> None:
         engine.complete(structs.replace(request, max_tokens=0))
         assert not engine.complete(request).is_short
         engine.close()
+        for path in saved_states(tmp_path):
+            path.unlink()
 
 
 @pytest.fixture(scope="module")

@@ -81,26 +81,37 @@ def test_drafts_are_verified_where_only_the_tokens_own_logprobs_are_wanted(share
 
 
 def test_recurrent_layers_have_snapshots_where_later_prompts_leave_this_one(shared: SharedState) -> None:
-    """At the end of the snippets, near the ends of the prefix and of the prompt, and before the increment; and no draft
-    shares a forward with the prompt's last tokens, since a wrong one would leave none behind them."""
+    """At the end of the snippets, near the ends of the prefix and of the prompt, before the increment, and where this
+    prompt leaves an earlier one; and no draft shares a forward with the prompt's last tokens, since a wrong one would
+    leave no snapshot behind them."""
     snapshots = Snapshots(2**20)
     slots = Slots(1, 1, lambda: DryWorkspace(4, snapshots), store_without_room(), context_tokens=64)
     shared = dataclasses.replace(shared, slots=slots, histories=DraftHistories())
-    repeated, ends = shared.tokenizer.encode("import os\n"), []
+    repeated = shared.tokenizer.encode("import os\n")
 
     def says(chunk: Chunk) -> Sequence[Any]:
         snapshots.drop_beyond(chunk.start)
         snapshots.put(chunk.stop, StateSnapshot(None, 1))
-        ends.append(chunk.stop)
         return [repeated[(chunk.stop - index) % len(repeated)] for index in range(chunk.wanted, 0, -1)]
 
-    _, chunks = drive(replace(REQUEST, max_tokens=12, stop=StopRule(indent=0)), shared, says)
-    prompt = tokenize_prompt(REQUEST.prompt, shared.tokenizer, CONTEXT, 12)
-    size = len(prompt.token_ids)
-    assert {*(joint for joint in prompt.joints if joint), size - 8, size - 1, size} <= set(ends)
-    assert prompt.joints[-1] == size - prompt.increment_tokens
-    assert max(chunk.wanted for chunk in chunks if chunk.stop <= size) == 1
-    assert max(chunk.wanted for chunk in chunks) > 1
+    def ends(increment: str, max_tokens: int = 12) -> set[int]:
+        """Where the chunks end, counted from the end of the prompt."""
+        spec = replace(REQUEST, prompt=replace(REQUEST.prompt, increment=increment), max_tokens=max_tokens)
+        _, chunks = drive(spec, shared, says)
+        prompt = tokenize_prompt(spec.prompt, shared.tokenizer, CONTEXT, max_tokens)
+        size = len(prompt.token_ids)
+        assert {joint for joint in prompt.joints if joint} <= {position for position, _ in snapshots.within(size)}
+        assert prompt.joints[-1] == size - prompt.increment_tokens
+        if max_tokens:
+            assert max(chunk.wanted for chunk in chunks if chunk.stop <= size) == 1
+            assert max(chunk.wanted for chunk in chunks) > 1
+        return {chunk.stop - size for chunk in chunks}
+
+    words = "x = 1\n" * 20
+    assert {-8, -1, 0} <= ends("x = 1\n")
+    slots.clear(keep_workspaces=True)
+    assert {-64, -32, -16, -8, -4, -2, -1, 0} <= ends(words, 0)  # a prefetch: these may cost a forward each
+    assert {-1, 0} <= ends(words[:-19])  # which has left the earlier prompt before its own last token
 
 
 def test_logprobs_are_those_of_the_text_alone(shared: SharedState) -> None:

@@ -14,9 +14,10 @@ from inference.loading.components import TierBudgets, open_store
 from inference.loading.engine import load_engine
 from inference.loading.options import EngineOptions
 from kv_store.store import PagedStore
-from kv_store.workspace import KVShape, KVWorkspace
+from kv_store.workspace import KVShape, KVWorkspace, StateLayout
 from protocol.errors import BadInput
 from protocol.messages import CompletionRequest, Prompt
+from tests.inference.simulated_cuda import SimulatedCuda
 from tests.inference.tiny import write_checkpoint
 
 REQUEST = CompletionRequest("a.py", Prompt("def f():\n", "\n", "    x"), 4)
@@ -141,3 +142,17 @@ def test_a_second_process_goes_on_without_a_disk_tier(tmp_path: Path, caplog: py
     assert "another process keeps its pages here" in caplog.text
     first.close()
     assert names(opened(tmp_path)) == ["device", "disk"]
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda:0"])
+def test_snapshots_have_the_same_share_of_every_tier(device: str, tmp_path: Path) -> None:
+    budgets = TierBudgets(3 * 2**20, 2**22, tmp_path, 2**24, snapshots_bytes=2**20)
+    state = (torch.zeros(4), None)
+    with SimulatedCuda():
+        store, _ = open_store(budgets, SHAPE, torch.device(device), "model", StateLayout.of(state))
+        found = {tier.name: tier.budget_bytes for tier in store.stats().tiers}
+        host = {"host": 3 * 2**20} if device != "cpu" else {}
+        of_host = {"snapshots on the host": 2**20} if device != "cpu" else {}
+        pages = {"device": 3 * 2**20, **host, "disk": 3 * 2**22}
+        assert found == {**pages, "snapshots": 2**20, **of_host, "snapshots on disk": 2**22}
+        store.close()
