@@ -32,7 +32,7 @@ async def test_typing_is_followed_suggested_and_hits_the_cache(open_editor: Open
             if column:
                 usage = await editor.last_usage()
                 assert usage.usage.recomputed_tokens <= 1 + SLACK + HEALED_TOKENS
-                outcomes.append(usage.cache_outcome)
+                outcomes.append(usage.cacheOutcome)
         assert "miss" not in outcomes
         assert outcomes.count("hit") > 2 / 3 * len(outcomes)
         lines = TEXT.split("\n")

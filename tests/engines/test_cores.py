@@ -20,7 +20,7 @@ from protocol.messages import CompletionRequest, Prompt
 from protocol.rendezvous import read_or_make_token
 from tests.deploy.running import Core, issue, running
 from tests.deploy.starts import CORES, DEPLOY, HOST, of_compose
-from tests.inference.remote.fake_servers import until
+from tests.inference.serving import wait_until
 
 pytestmark = pytest.mark.engines
 
@@ -77,8 +77,8 @@ def team(tmp_path: Path) -> Iterator[Team]:
         process = opened.enter_context(subprocess.Popen([program, "-f", tmp_path / "haproxy.cfg"]))
         opened.callback(process.terminate)
         proxy = Core(process, port, HOST, authority)
-        until(proxy.listens)
-        until(lambda: proxy.ask("/health")[0] == 200)
+        wait_until(proxy.listens)
+        wait_until(lambda: proxy.ask("/health")[0] == 200)
         yield Team(proxy, cores, own_tokens, tokens)
 
 
@@ -98,5 +98,5 @@ async def test_each_user_stays_on_one_core_and_moves_when_it_ends(
 
     team.cores[1].process.terminate()
     team.cores[1].process.wait()
-    until(lambda: all(team.complete(user) == 200 for user in USERS))
+    wait_until(lambda: all(team.complete(user) == 200 for user in USERS))
     assert all(0 in counts for counts in team.served().values())

@@ -19,9 +19,10 @@ from inference.remote.engine import RemoteEngine
 from inference.text.tokenization import read_tokenizer
 from protocol.errors import MidfillError
 from protocol.messages import StopRule
-from tests.inference.remote.fake_servers import PATIENCE_S, FakeServer, openai_server, serving, until
+from tests.inference.remote.fake_servers import PATIENCE_S, FakeServer, openai_server, serving
 from tests.inference.remote.test_engine import ask
 from tests.inference.requests import begin
+from tests.inference.serving import wait_until
 
 pytestmark = pytest.mark.engines
 
@@ -150,7 +151,7 @@ def test_token_healing_passes_the_router(engine: RemoteEngine, cluster: Cluster)
 def test_a_dead_servers_sessions_move_alone(engine: RemoteEngine, cluster: Cluster) -> None:
     first = homes(engine, cluster, SESSIONS)
     cluster.stop(1)
-    until(lambda: _answers(engine, SESSIONS))
+    wait_until(lambda: _answers(engine, SESSIONS))
     moved = homes(engine, cluster, SESSIONS)
     assert set(moved.values()) == {0}
     assert all(moved[session] == number for session, number in first.items() if number == 0)
@@ -162,11 +163,11 @@ def test_a_cancelled_request_is_closed_at_the_server_with_the_next_token(
     for state in cluster.states:
         state.script = "word " * 400
     run = begin(engine, ask(max_tokens=300, stop=StopRule(indent=0)))
-    until(lambda: engine._at_work[0].generated > 1)
+    wait_until(lambda: engine._at_work[0].generated > 1)
     run.cancelled = True
     engine.wake()
     engine.step()
-    until(lambda: any(state.disconnects.acquire(blocking=False) for state in cluster.states))
+    wait_until(lambda: any(state.disconnects.acquire(blocking=False) for state in cluster.states))
 
 
 def _answers(engine: RemoteEngine, sessions: list[str]) -> bool:
