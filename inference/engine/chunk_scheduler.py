@@ -87,11 +87,14 @@ class ChunkScheduler:
         self._tokens_per_s = math.inf  # of the last forward with a long chunk
         self._light: tuple[Run, ...] = ()  # in the forward that `next` has chosen, and what it has beside them:
         self._extra: list[Run] = []
+        self._owing: set[str] = set()  # users of that extra work beside whom others are active
         self._light_s = 0.0  # duration of the last forward without extra work
         self._owed_s: dict[str, float] = {}  # by user: time that forwards must take without extra work of theirs
 
     def note_user(self, user: str, now: float) -> None:
         """Record that a user (`Request.turn`) began a request, and drop those that are no longer active."""
+        if not self.runs:
+            self._owed_s.clear()  # nobody waits for it
         self._began = {name: began for name, began in self._began.items() if now - began < ACTIVE_S} | {user: now}
 
     def chunk_tokens(self, user: str, now: float, *, prefetch: bool = False) -> int:
@@ -130,18 +133,20 @@ class ChunkScheduler:
             extra.append(run)
             has_long |= _is_long(run)
         users = {run.request.turn for run in extra}
+        self._owing = {user for user in users if light.keys() - {user} or self._others_are_active(user, now)}
         self.runs.sort(key=lambda run: (run.request.turn in users, run in extra))
         self._extra, self._light = extra, tuple(light.values())
         return [*self._light, *extra]
 
     def took(self, seconds: float) -> None:
         """Record the duration of the forward whose requests `next` has chosen."""
-        users = {run.request.turn for run in self._extra}
-        added_s = max(0.0, seconds - self._light_s if self._light else seconds)
-        left = {user: owed_s - seconds for user, owed_s in self._owed_s.items() if owed_s > seconds}
-        self._owed_s = left | dict.fromkeys(users, KEYS_SHARE * added_s)
-        if not users:
+        if not self._extra:
             self._light_s = seconds
+        elif self._light:  # something is always owed, so that a forward without extra work measures anew
+            self._light_s = min(self._light_s, seconds * KEYS_SHARE / (KEYS_SHARE + 1))
+        added_s = seconds - self._light_s if self._light else seconds
+        left = {user: owed_s - seconds for user, owed_s in self._owed_s.items() if owed_s > seconds}
+        self._owed_s = left | dict.fromkeys(self._owing, KEYS_SHARE * added_s)
         tokens = sum(_tokens(run) for run in self._extra if _is_long(run))
         if tokens < SMALL_CHUNK:
             return

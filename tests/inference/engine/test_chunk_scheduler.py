@@ -78,6 +78,50 @@ def test_a_keystroke_waits_little_for_a_chunk_of_a_prefetch(seconds: float, expe
     assert turns.chunk_tokens("a", now=0.0) == 256
 
 
+def endless(tokens: int, wanted: int) -> Steps[Completion]:
+    while True:
+        yield Chunk([0] * tokens, 0, DryWorkspace(4), wanted=wanted)
+
+
+def run_of(client: str, tokens: int, wanted: int) -> Run:
+    return Run(Request(REQUEST, client), endless(tokens, wanted))
+
+
+@pytest.mark.parametrize("slow_s", [0.022, 0.09, 2.0])
+def test_a_slow_forward_of_before_hides_no_flood(slow_s: float) -> None:
+    turns = ChunkScheduler(CHUNK)
+    typist, flood = run_of("typist", 1, 1), run_of("flood", SMALL_CHUNK, 0)
+    turns.note_user("typist", now=0.0)
+    turns.note_user("flood", now=0.0)
+    turns.runs = [typist]
+    turns.next(now=0.0)
+    turns.took(slow_s)
+    turns.runs = [typist, flood]
+    shared = 0
+    for _ in range(120):
+        sharing = turns.next(now=1.0)
+        assert typist in sharing
+        shared += (is_shared := flood in sharing)
+        turns.took(0.022 + 0.064 * is_shared)
+    assert shared < 20
+
+
+def test_who_was_alone_owes_nothing() -> None:
+    turns = ChunkScheduler(CHUNK)
+    prefetch = run_of("one", 2 * SMALL_CHUNK, 0)
+    for user in ("one", "other"):
+        turns.note_user(user, now=0.0)
+    turns.runs = [prefetch]
+    turns.next(now=1.0)
+    turns.took(0.64)  # the other might have typed
+    turns.runs = []
+    turns.note_user("one", now=9000.0)
+    turns.note_user("other", now=9000.0)
+    key = run_of("one", SMALL_CHUNK + 1, 1)
+    turns.runs = [run_of("other", 1, 1), key]
+    assert key in turns.next(now=9000.0)
+
+
 def says_what_it_hears() -> Steps[Completion]:
     heard = ""
     try:
