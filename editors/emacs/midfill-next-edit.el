@@ -21,7 +21,8 @@
 
 (defconst midfill-next-edit--selection-seconds 5 "For so long after a selection of several lines nothing is asked.")
 
-(defvar-local midfill-next-edit--shown nil "The edit that is shown, as (EDIT BEGIN END).")
+(defvar-local midfill-next-edit--shown nil "The edit that is shown, as (EDIT BEGIN END TICK).
+TICK is the buffer's when it was shown: a timer or process may change the text later.")
 (defvar-local midfill-next-edit--overlays nil "The overlays that show it.")
 (defvar-local midfill-next-edit--seen nil "The text's tick and the place of the cursor after the last command.")
 (defvar-local midfill-next-edit--selected nil "When several lines were selected last.")
@@ -116,7 +117,7 @@
 
 (defun midfill-next-edit--show (edit)
   "Show EDIT."
-  (setq midfill-next-edit--shown (cons edit (midfill-next-edit--ends edit)))
+  (setq midfill-next-edit--shown (append (list edit) (midfill-next-edit--ends edit) (list (buffer-chars-modified-tick))))
   (seq-doseq (part (plist-get edit :parts))
     (pcase-let ((`(,begin ,end) (midfill-next-edit--ends part)))
       (unless (= begin end) (midfill-next-edit--mark begin end 'face 'midfill-edit-old))
@@ -140,8 +141,9 @@
 (defun midfill-go-to-edit ()
   "Jump to the next edit, or apply it if the cursor is in its lines."
   (interactive)
-  (pcase-let ((`(,edit ,begin ,end) midfill-next-edit--shown))
+  (pcase-let ((`(,edit ,begin ,end ,tick) midfill-next-edit--shown))
     (cond ((not edit) nil)
+          ((/= tick (buffer-chars-modified-tick)) (midfill-next-edit--hide))
           ((<= (save-excursion (goto-char begin) (line-beginning-position)) (point)
                (save-excursion (goto-char end) (line-end-position)))
            (undo-boundary)

@@ -108,6 +108,7 @@ class Feed:
         self._listeners: list[Callable[[bytes | None], None]] = []
         self.prompts: dict[str, Prompt] = {}
         """The last prompt of each session; the latest last."""
+        self._forgot_at = 0.0  # requests before it leave nothing here
         self._process = psutil.Process()
 
     @property
@@ -130,8 +131,9 @@ class Feed:
         )
 
     def forget(self) -> None:
-        """Drop the sessions' last prompts; the next request of each counts as one that inserted nothing."""
+        """Drop the sessions' last prompts, also of the requests until now; the next ones count as inserting nothing."""
         with self._lock:
+            self._forgot_at = time.perf_counter()
             self.prompts.clear()
 
     def report(self, status: CoreStatus) -> None:
@@ -195,7 +197,7 @@ class Feed:
             return event | {"outcome": answer.code, "message": str(answer)}
         completion = request.completion()
         usage = completion.usage
-        inserted = estimate_tokens(len(self._inserted(session, request.spec.prompt)))
+        inserted = estimate_tokens(len(self._inserted(request)))
         return event | {
             "outcome": "completed",
             "cache_outcome": cache_outcome(usage, inserted),
@@ -204,9 +206,12 @@ class Feed:
             "prompt": list(prompt_spans),
         }
 
-    def _inserted(self, session: str, prompt: Prompt) -> str:
+    def _inserted(self, request: Request) -> str:
         """The text inserted before the cursor since the session's last prompt; nothing if the prefix has changed."""
+        session, prompt = request.spec.session, request.spec.prompt
         with self._lock:
+            if request.submitted < self._forgot_at:
+                return ""
             earlier = self.prompts.pop(session, prompt)
             self.prompts[session] = prompt
             if len(self.prompts) > _REMEMBERED_SESSIONS:

@@ -8,6 +8,7 @@ program never outlives it. Imports few modules of the standard library, since it
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -25,6 +26,7 @@ def main(leftover: str, command: list[str]) -> int:
         sys.stderr.write(f"{command[0]} cannot be started: {error}\n")
         return 127
     threading.Thread(target=_end_with_input, args=(process,), daemon=True).start()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C also reaches the core, which ends the input
     status = process.wait()
     with suppress(OSError):
         os.unlink(leftover)  # noqa: PTH108 - as above

@@ -38,7 +38,7 @@ def rebased(offer: Replacement, typed: Replacement) -> Replacement | None:
 
 
 def typed_at(offer: Replacement, typed: Replacement, document: Document) -> Replacement:
-    """The edit of a user as one at the offer's end, where the text is the same if it was typed there.
+    """The edit of a user as one at the offer's end, if the text is the same then and the offer goes on or is done.
 
     Clients that compare texts report one of the places where an insertion may have been; `document` has it already.
     """
@@ -48,7 +48,9 @@ def typed_at(offer: Replacement, typed: Replacement, document: Document) -> Repl
     between = document.slice(place, start)
     if not text.endswith(between):
         return typed
-    return Replacement(Edit(place, place, between + text.removesuffix(between)), "")
+    moved = Replacement(Edit(place, place, between + text.removesuffix(between)), "")
+    is_done = offer.replaced + moved.edit.text == offer.edit.text
+    return moved if is_done or rebased(offer, moved) is not None else typed
 
 
 def _offset(edit: Edit, old: str, typed: Replacement) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -88,6 +89,16 @@ def test_tab_jumps_and_applies(open_emacs: Open, script: Script) -> None:
     assert change == [{"range": edit_of(2, 4, 6, "")["range"], "text": "bb"}]
     emacs.type("C-/")
     until(lambda: line(emacs, 2) == "c = aa")
+
+
+def test_an_edit_of_a_text_that_a_timer_has_changed_is_not_applied() -> None:
+    """No command runs then, after which the edit would be hidden."""
+    steps = """(with-temp-buffer (insert "aaa\nold = 1") (goto-char 5)
+      (setq midfill-next-edit--shown (list '(:text "new") 5 8 (buffer-chars-modified-tick)))
+      (save-excursion (goto-char 1) (insert "ab")) (midfill-go-to-edit)
+      (princ (buffer-string)) (princ midfill-next-edit--shown))"""
+    command = [EMACS, "-Q", "--batch", "-L", str(MIDFILL_EL), "-l", "midfill", "--eval", steps]
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "abaaa\nold = 1nil"
 
 
 def test_an_edit_of_lines_is_drawn_below_them_and_refused_by_a_key(open_emacs: Open, script: Script) -> None:

@@ -117,7 +117,9 @@ def test_a_listener_sees_what_is_resident_and_what_each_request_computes(core: S
             assert {span["part"] for span in computed} == {"increment"}
             assert parts.endswith("".join(span["text"] for span in computed))
         assert any("os.listdir(" in prompt.increment for prompt in core.feed.prompts.values())
+        of_before = Request(CompletionRequest("c1/file:///a/b.py", Prompt("x", "", "y"), 4), "client")
         core.scheduler.forget("c1/file:///a/b.py")
+        assert core.feed._inserted(of_before) == ""
         assert not core.feed.prompts
 
 

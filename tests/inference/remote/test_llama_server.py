@@ -209,6 +209,7 @@ def test_the_program_ends_when_the_core_is_killed_and_leaves_no_socket(tmp_path:
         while not (pid_file.exists() and pid_file.read_text()):
             assert time.monotonic() < deadline
             time.sleep(0.01)
+        psutil.Process(process.pid).children()[0].send_signal(signal.SIGINT)  # as Ctrl-C in the core's terminal does
         process.kill()
     assert ends(int(pid_file.read_text()))
     deadline = time.monotonic() + PATIENCE_S

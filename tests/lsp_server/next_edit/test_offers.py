@@ -86,6 +86,8 @@ def test_an_insertion_can_be_typed_character_by_character(text: str) -> None:
         ("if offset {", (0, 9, " <= size"), " <= ", (0, 9, " <= ")),
         ("x:\n\ny", (0, 2, "\n    pass"), "\n", (1, 0, "\n")),
         ("x:\ny", (0, 2, "\n    pass"), "z", (1, 1, "z")),
+        ("f(a\nfoo", (0, 3, ", b)"), "z", (1, 0, "\n")),  # a line of its own
+        ("f(a)", (0, 3, ", b"), "z", (0, 4, ")")),
     ],
 )
 def test_an_insertion_that_a_client_reports_further_on(
