@@ -157,7 +157,10 @@ def _kv_shape(config: Any, where: str) -> tuple[int, int, int]:
     heads = _optional_number(config, "num_attention_heads", where)
     kv_heads = 1 if getattr(config, "multi_query", False) else getattr(config, "num_key_value_heads", None)
     keys = getattr(config, "head_dim", None) or _optional_number(config, "hidden_size", where) // heads
-    return int(kv_heads or heads), int(keys), int(getattr(config, "v_head_dim", None) or keys)
+    values = getattr(config, "v_head_dim", None) or keys
+    sizes = {"num_key_value_heads": kv_heads or heads, "head_dim": keys, "v_head_dim": values}
+    kv_heads, keys, values = (_positive(value, name, where) for name, value in sizes.items())
+    return kv_heads, keys, values
 
 
 def _values_of_a_state(config: Any) -> tuple[int, int]:
@@ -200,7 +203,10 @@ def _max_positions(config: Any, where: str) -> int:
 
 def _optional_number(config: Any, name: str, where: str) -> int:
     """A field of a transformers config, which maps each architecture's own names."""
-    value = getattr(config, name, None)
+    return _positive(getattr(config, name, None), name, where)
+
+
+def _positive(value: Any, name: str, where: str) -> int:
     if not isinstance(value, int) or value < 1:
         raise BadModel(f"{where}: {name} must be a positive integer, not {value!r}")
     return value

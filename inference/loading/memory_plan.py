@@ -49,7 +49,8 @@ class MemoryDemand:
         on_gpu: whether graphs are recorded, and libraries use device memory.
         on_kernel: whether the CPU kernel computes, which keeps GGUF files quantized.
         graph_bytes: of a graph, if one has been measured.
-        snapshot_bytes: of the states of recurrent layers after some tokens; 0 without any.
+        snapshot_bytes: of the states of recurrent layers after some tokens; 0 without any, and as long
+            as those of unknown kinds are not measured.
     """
 
     shape: ModelShape

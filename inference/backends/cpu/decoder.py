@@ -111,7 +111,7 @@ class KernelDecoder:
         threads: int,
         level: Level | None = None,
     ) -> None:
-        """tables: cosines and sines [positions, head_dim] from `rotation_tables`."""
+        """tables: cosines and sines [positions, turned] from `rotation_tables`."""
         reason = unsupported_reason(architecture)
         if reason is not None:
             raise KernelUnavailable(f"the CPU kernel does not support {reason}")

@@ -155,6 +155,7 @@ def choose_level(wanted: Level | None, environment: Mapping[str, str] = os.envir
 MAX_GROUP = 32
 HEAD_DIMS = (32, 64, 96, 128, 256)
 MOST_KEPT = 3
+MOST_OF_A_RULE = 1024  # heads of the delta rule, and numbers in one: 64 and 128 in the largest models
 UNIT = 32  # so many numbers at a time are turned to a position, convolved or learnt
 
 
@@ -178,7 +179,13 @@ def _unsupported_state(architecture: Architecture) -> str | None:
     if "convolution" in architecture.layer_kinds:
         sizes["hidden size"] = architecture.hidden
     if rule := architecture.delta:
-        sizes |= {"dimension of a linear key head": rule.key_dim, "dimension of a linear value head": rule.value_dim}
+        counts = {"linear key heads": rule.key_heads, "linear value heads": rule.value_heads}
+        dims = {"dimension of a linear key head": rule.key_dim, "dimension of a linear value head": rule.value_dim}
+        for name, count in (*counts.items(), *dims.items()):
+            if not 1 <= count <= MOST_OF_A_RULE:
+                amount = f"{count} {name}" if name in counts else f"a {name} of {count}"
+                return f"{amount} (supported: 1 to {MOST_OF_A_RULE})"
+        sizes |= dims
     return next((f"a {name} of {size}, no multiple of {UNIT}" for name, size in sizes.items() if size % UNIT), None)
 
 

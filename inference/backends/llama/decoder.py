@@ -41,7 +41,7 @@ def rotate(x: Tensor, cosines: Tensor, sines: Tensor) -> Tensor:
 
 
 def _inverse_frequencies(architecture: Architecture, config: Mapping[str, Any]) -> tuple[Tensor, float]:
-    """Frequencies [head_dim / 2] and the scale of the embedding, by transformers' rules if RoPE is scaled."""
+    """Frequencies [turned / 2] and the scale of the embedding, by transformers' rules if RoPE is scaled."""
     if architecture.rope_type in ("default", DIVIDED):
         exponents = torch.arange(0, architecture.turned, 2, dtype=torch.float32) / architecture.turned
         divisors = config["rope_parameters"]["divisors"] if architecture.rope_type == DIVIDED else 1.0

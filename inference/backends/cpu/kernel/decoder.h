@@ -97,8 +97,9 @@ inline Decoder::Decoder(const Model& m, int threads, Level level)
       }, this) {
     const size_t widest = std::max({(size_t)m.head.columns, mixed_columns(layers), (size_t)layers[0].down.columns});
     const size_t queries = (size_t)MAX_TOKENS * (m.heads / m.kv_heads), wide = MAX_TOKENS * widest;
+    const size_t query_and_key = 2 * (size_t)m.key_dim;  // of `recur`
     for (int thread = 0; thread < threads; ++thread)
-        scratch.push_back({buffer<float>(wide), buffer<float>(wide / GROUP), buffer<float>(wide / GROUP),
+        scratch.push_back({buffer<float>(std::max(wide, query_and_key)), buffer<float>(wide / GROUP), buffer<float>(wide / GROUP),
                            buffer<float>(std::max(queries * CHUNK, (size_t)chunks)), buffer<int32_t>(wide),
                            buffer<int32_t>(QKV_PARTS * 2 * wide / GROUP), buffer<int32_t>(queries * m.head_dim),
                            buffer<int32_t>((size_t)TILES * MAX_LANES * m.head_dim)});

@@ -17,9 +17,10 @@ struct Shape {
     int layers, hidden, intermediate, heads, kv_heads, head_dim, vocabulary, room;
     bool biases, qk_norm;
     bool hybrid;  // layers of all kinds in turn
+    int key_dim = 32;
 };
 
-constexpr int KEPT = 2, KEY_HEADS = 2, VALUE_HEADS = 4, KEY_DIM = 32, VALUE_DIM = 64;
+constexpr int KEPT = 2, KEY_HEADS = 2, VALUE_HEADS = 4, VALUE_DIM = 64;
 
 int padded(int count, int unit) { return (count + unit - 1) / unit * unit; }
 
@@ -44,7 +45,7 @@ public:
             layers_.push_back(layer);
         }
         model_ = {s.layers, s.hidden, s.heads, s.kv_heads, s.head_dim, s.vocabulary, s.room,
-                  s.hybrid ? s.head_dim / 2 : s.head_dim, s.hybrid, KEPT, KEY_HEADS, VALUE_HEADS, KEY_DIM, VALUE_DIM, 0, 1e-6f, 0.125f, 1.5f, 0.5f, matrix(s.vocabulary, s.hidden), layers_.data(),
+                  s.hybrid ? s.head_dim / 2 : s.head_dim, s.hybrid, KEPT, KEY_HEADS, VALUE_HEADS, s.key_dim, VALUE_DIM, 0, 1e-6f, 0.125f, 1.5f, 0.5f, matrix(s.vocabulary, s.hidden), layers_.data(),
                   floats(padded(s.hidden, BLOCK)), matrix(s.vocabulary, s.hidden), floats(s.room * s.head_dim / 2), floats(s.room * s.head_dim / 2)};
     }
 
@@ -91,7 +92,7 @@ private:
     void recurrent(LayerWeights& layer) {
         const int hidden = shape_.hidden, values = VALUE_HEADS * VALUE_DIM;
         const bool is_delta = layer.kind == GATED_DELTA;
-        const int channels = is_delta ? 2 * KEY_HEADS * KEY_DIM + values : hidden;
+        const int channels = is_delta ? 2 * KEY_HEADS * shape_.key_dim + values : hidden;
         layer.qkv = is_delta ? matrix(channels + values, hidden) : matrix(3 * hidden, hidden);
         if (is_delta) {
             parts_.push_back(matrix(2 * VALUE_HEADS, hidden, FLOAT32));
@@ -102,7 +103,7 @@ private:
         layer.decay = floats(VALUE_HEADS), layer.decay_bias = floats(VALUE_HEADS), layer.delta_norm = floats(VALUE_DIM);
         for (float& x : floats_[floats_.size() - 3]) x = -1.0f - x;  // decays
         layer.state = state_values_;
-        state_values_ += KEPT * channels + (is_delta ? VALUE_HEADS * KEY_DIM * VALUE_DIM : 0);
+        state_values_ += KEPT * channels + (is_delta ? VALUE_HEADS * shape_.key_dim * VALUE_DIM : 0);
     }
 
     const float* floats(size_t count) {
@@ -181,7 +182,8 @@ double bound(int level, int type, int kv_type) {
 int main() {
     const Shape shapes[] = {{2, 96, 150, 5, 1, 32, 101, 77, true, true, false},
                             {1, 64, 64, 4, 2, 64, 33, 130, false, false, false},
-                            {3, 96, 64, 2, 1, 64, 33, 40, false, true, true}};
+                            {3, 96, 64, 2, 1, 64, 33, 40, false, true, true},
+                            {3, 64, 64, 1, 1, 64, 33, 5, false, false, true, 4128}};  // keys wider than all else
     int levels = 0;
     for (const Shape& shape : shapes)
         for (int type : {FLOAT32, BFLOAT16, INT8, NARROW_FLOAT32, INT4, CENTRED_INT4, INT5, INT6, FLOAT16}) {

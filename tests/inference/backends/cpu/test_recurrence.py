@@ -10,11 +10,20 @@ from gguf import GGMLQuantizationType, quants
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from inference.backends.cpu.library import LEVEL_VARIABLE, Level, levels, unavailable_reason
+from inference.backends.cpu.library import (
+    LEVEL_VARIABLE,
+    MOST_OF_A_RULE,
+    Level,
+    levels,
+    unavailable_reason,
+    unsupported_reason,
+)
 from inference.backends.cpu.model import KernelModel
 from inference.backends.cpu.recurrent_workspace import RecurrentWorkspace
 from inference.backends.generic import GenericModel
 from inference.backends.model import Chunk
+from inference.checkpoints.architecture import Architecture
+from inference.checkpoints.generic_shape import read_generic_shape
 from inference.checkpoints.quantization import quantize
 from inference.loading.engine import load_engine
 from inference.loading.options import EngineOptions
@@ -145,6 +154,15 @@ def rounded_to(weight: Tensor, to: str) -> Tensor:
     return torch.from_numpy(quants.dequantize(quants.quantize(weight.detach().numpy(), kind), kind))
 
 
+def test_keys_wider_than_all_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model_class, config = ON_KERNEL["Qwen3_5Text"]
+    wide = config | {"linear_key_head_dim": MOST_OF_A_RULE}
+    monkeypatch.setitem(ON_KERNEL, "Qwen3_5Text", (model_class, wide))
+    model = load(write_model(tmp_path, "Qwen3_5Text", on_kernel=True))
+    expected = logits_of(make_model("Qwen3_5Text", on_kernel=True))
+    torch.testing.assert_close(run_in_calls(model), expected, rtol=0, atol=EPSILON * float(expected.std()))
+
+
 def run_in_calls(model: KernelModel) -> Tensor:
     workspace = workspace_of(model)
     return torch.cat([run(model, workspace, start, min(start + 30, TOKENS)) for start in range(0, TOKENS, 30)])
@@ -155,6 +173,7 @@ def run_in_calls(model: KernelModel) -> Tensor:
     [
         ({"lfm2.rope.scaling.factor": 4.0}, r"rope\.scaling\.factor is 4\.0"),
         ({"lfm2.attention.head_count_kv": [1, 2, 1, 1]}, r"head_count_kv is \(1, 2, 1, 1\)"),
+        ({"lfm2.attention.head_count_kv": [0, 0, -1, 0]}, "num_key_value_heads must be a positive integer, not -1"),
         ({"lfm2.attention.key_length": 16}, r"key_length is 16, which midfill does not support, only 32"),
         ({"lfm2.block_count": 2**31}, "block_count is 2147483648"),
         ({"qwen35.full_attention_interval": 0}, "full_attention_interval is 0"),
@@ -170,6 +189,28 @@ def test_files_that_the_kernel_cannot_run_are_refused_by_name(
         pytest.skip("of the other family")
     with pytest.raises(BadModel, match=reason):
         load(convert(tmp_path / "model.gguf", folder, changes=changes))
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"linear_key_head_dim": 1024, "linear_num_key_heads": 4}, "None"),
+        ({"linear_key_head_dim": 2048}, "a dimension of a linear key head of 2048 (supported: 1 to 1024)"),
+        ({"linear_value_head_dim": 2048}, "a dimension of a linear value head of 2048 (supported: 1 to 1024)"),
+        (
+            {"linear_num_key_heads": 2048, "linear_num_value_heads": 2048},
+            "2048 linear key heads",
+        ),
+        ({"linear_num_value_heads": 2048}, "2048 linear value heads (supported: 1 to 1024)"),
+        ({"linear_conv_kernel_dim": 5}, "convolutions over 5 tokens (supported: 2 to 4)"),
+    ],
+)
+def test_sizes_beyond_the_buffers_are_refused_by_name(changes: dict[str, int], reason: str) -> None:
+    config = {"model_type": "qwen3_5_text", **ON_KERNEL["Qwen3_5Text"][1], **changes}
+    config["rope_parameters"] = {"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.25}
+    shape = read_generic_shape(config, "config.json")
+    assert isinstance(shape, Architecture)
+    assert str(unsupported_reason(shape)).startswith(reason)
 
 
 def test_a_file_needs_the_kernel(folder: Path, tmp_path: Path) -> None:
