@@ -20,6 +20,7 @@ from kv_store.disk_folders import (
     SavedPage,
     SavedSnapshot,
     empty,
+    index_files,
     lock_folder,
     model_folders,
     our_files,
@@ -59,18 +60,18 @@ def save(folder: PageFolder, residency: Residency, snapshots: PageSnapshots, sec
     if unsaved:
         tier.sort()
     if not is_over:
-        is_over = not _save_snapshots(folder, residency.last, snapshots, until)
+        is_over = not _save_snapshots(folder, residency, snapshots, until)
     while write_if_possible(folder, residency, BATCH_PAGES) and (residency.changed or folder.removed):
         if time.monotonic() >= until:
             return False
     return not is_over
 
 
-def _save_snapshots(folder: PageFolder, disk: int, snapshots: PageSnapshots, until: float) -> bool:
+def _save_snapshots(folder: PageFolder, residency: Residency, snapshots: PageSnapshots, until: float) -> bool:
     """Write those whose pages are on disk; False if time ran out, after at least one."""
     for place in snapshots.due():
         page, position = place
-        if disk not in page.copies:
+        if residency.last not in page.copies:
             continue
         try:
             file = snapshots.keep_on_disk(place)
@@ -82,6 +83,7 @@ def _save_snapshots(folder: PageFolder, disk: int, snapshots: PageSnapshots, unt
             digest = prefix_digest(page.parent.digest, pack(page.token_ids[:count]))
             row = SavedSnapshot(file.number, digest, page.parent.digest, count, file.size, file.sha256)
             folder.added.append(row)
+            write_if_possible(folder, residency, BATCH_PAGES)  # a killed process leaves at most one without a row
         if time.monotonic() >= until:
             return False
     return True
@@ -299,10 +301,11 @@ def _purge(folder: Path, document: str) -> None:
 
 
 def _purge_index(folder: Path, index: PageIndex, document: str) -> None:
-    """Remove the files first: what a crash or a failure leaves is found again."""
+    """Remove the files first: what a crash or a failure leaves is found again.
+
+    Snapshots whose page is not saved, and files without a row, go too: nothing tells whose they are.
+    """
     rows, owners = index.read()
-    if not any(document in named for named in owners.values()):
-        return
     tree = PageTree()
     saved = _add_pages(rows, owners, tree, folder, [])
     reowned: dict[Page, None] = {}
@@ -314,8 +317,10 @@ def _purge_index(folder: Path, index: PageIndex, document: str) -> None:
     left = {row.number for row in saved.values()} | {row.number for row, _ in _places(states, saved)}
     known = [*(row.number for row in rows), *(row.number for row in states)]
     gone = [number for number in known if number not in left]
-    for number in gone:
-        (folder / page_name(number)).unlink(missing_ok=True)
+    kept = {*map(page_name, left), *(path.name for path in index_files(folder))}
+    for path in our_files(folder, OUR_NAME):
+        if path.name not in kept:
+            path.unlink(missing_ok=True)
     index.write(gone, [(saved[page], page.owners) for page in reowned if page in saved], [document])
 
 

@@ -216,6 +216,37 @@ def test_what_time_was_left_for_is_saved_and_the_rest_follows(opened: Opened) ->
     store.close()
 
 
+def test_a_purge_removes_a_snapshot_whose_page_has_left_the_disk(opened: Opened, tmp_path: Path) -> None:
+    store = opened()
+    insert(store, PROMPT[:10], 8)
+    insert(store, (1, 2, 3), 3, session="client/b")
+    assert store.save()
+    insert(store, PROMPT[:14])  # a longer page supersedes the saved one, and is not saved
+    store.close()
+    state_file, left = snapshot_files(tmp_path)
+    state_file.with_name("0000ffff.safetensors").write_bytes(b"killed before the index was written")
+    purge_saved(tmp_path, "*/a")
+    assert snapshot_files(tmp_path) == [left]
+    assert len(list(tmp_path.rglob("*.safetensors"))) == 2, "the page and the snapshot of the other document"
+
+
+def test_each_snapshot_is_in_the_index_before_the_next_is_written(
+    opened: Opened, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put, known = SnapshotFiles.put, []
+
+    def count(files: SnapshotFiles, payload: object, tokens: int) -> object:
+        known.append(len(files.folder.index.read_snapshots()))
+        return put(files, payload, tokens)
+
+    monkeypatch.setattr(SnapshotFiles, "put", count)
+    store = opened()
+    insert(store, PROMPT, FAR, NEAR)
+    assert store.save()
+    store.close()
+    assert known == [0, 1]
+
+
 @pytest.fixture
 def cuda() -> Iterator[SimulatedCuda]:
     with SimulatedCuda() as simulated:
