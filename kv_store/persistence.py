@@ -105,8 +105,8 @@ def write_index(folder: PageFolder, residency: Residency, most: int | None, forg
         del residency.changed[page]
 
 
-def forget(folder: PageFolder, residency: Residency, documents: Collection[str]) -> None:
-    """Write purges to the index. If that fails, empty the whole tier, since the documents must not remain.
+def forget(folder: PageFolder, residency: Residency, snapshots: PageSnapshots, documents: Collection[str]) -> None:
+    """Write purges to the index. If that fails, empty the disk, since the documents must not remain.
 
     Logs where the disk keeps even that: memory is purged of this document and of those that follow all the same.
     """
@@ -115,6 +115,7 @@ def forget(folder: PageFolder, residency: Residency, documents: Collection[str])
     except OSError as error:
         log.error("removing all saved pages, because a document's cannot be removed: %s", error)
         residency.empty(residency.last)
+        snapshots.empty_disk()
         residency.changed.clear()
         folder.removed.clear()
         folder.added.clear()
@@ -137,7 +138,7 @@ def write_if_possible(folder: PageFolder, residency: Residency, most: int | None
     return not folder.index_is_behind
 
 
-def restore(folder: PageFolder, tree: PageTree, residency: Residency, snapshots: Sequence[SnapshotTier]) -> None:
+def restore(folder: PageFolder, tree: PageTree, residency: Residency, snapshots: PageSnapshots) -> None:
     """Add saved pages to the (empty) tree as copies in the last tier; a page is not read before it is matched.
 
     And their snapshots to their last tier, if there is one on this disk.
@@ -177,15 +178,14 @@ def restore(folder: PageFolder, tree: PageTree, residency: Residency, snapshots:
             residency.note(page)  # it has those of a page that is gone
     residency.go_on_after(max((page.used for page in kept), default=0))
     numbers = {files[page].number for page in kept}
-    disk = next((tier for tier in snapshots if tier.storage.durable), None)
-    beside = _adopt_snapshots(states, kept, disk, folder, refused)
+    beside = _adopt_snapshots(states, kept, snapshots.disk, folder, refused)
     numbers |= {file.number for file in beside}
     known = [*(row.number for row in rows), *(row.number for row in states)]
     folder.removed += [number for number in known if number not in numbers]
     folder.go_on_after(max((number for number in known if number < 2**32), default=0))
     folder.remove_other_files((*(files[page] for page in kept), *beside))
     if forgotten:
-        forget(folder, residency, forgotten)
+        forget(folder, residency, snapshots, forgotten)
     else:
         write_if_possible(folder, residency)
     purges.remove_old_entries(folder.root)

@@ -200,7 +200,7 @@ class PagedStore:
         storage = tiers[-1].storage
         self._folder = storage if isinstance(storage, PageFolder) else None
         if self._folder:
-            persistence.restore(self._folder, self._tree, self._residency, snapshots[-1:])
+            persistence.restore(self._folder, self._tree, self._residency, self._snapshots)
 
     def match_prefix(self, token_ids: Sequence[int], namespace: str = "") -> PageMatch:
         """The longest resident prefix of `token_ids`, token-granular; length 0 if nothing matches.
@@ -271,7 +271,7 @@ class PagedStore:
         dropped = sum(self._residency.drop(page) for page in self._tree.disown(document))
         self._snapshots.drop_those_of_pages_gone()
         if self._folder:
-            persistence.forget(self._folder, self._residency, (document,))
+            persistence.forget(self._folder, self._residency, self._snapshots, (document,))
         return dropped
 
     def documents(self) -> Collection[str]:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from kv_store.disk import PageFolder, SnapshotFiles
-from kv_store.disk_folders import INDEX_NAME
+from kv_store.disk_folders import INDEX_NAME, PageIndex
 from kv_store.interface import Workspace
 from kv_store.page_snapshots import SAVED_APART, SnapshotTier
 from kv_store.persistence import purge_saved
@@ -245,6 +245,47 @@ def test_each_snapshot_is_in_the_index_before_the_next_is_written(
     assert store.save()
     store.close()
     assert known == [0, 1]
+
+
+def test_where_the_index_cannot_be_written_a_purge_removes_all_that_is_saved(
+    opened: Opened, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = opened()
+    insert(store, PROMPT, FAR)
+    insert(store, (1, 2, 3), 3, session="client/b")
+    assert store.save()
+    with monkeypatch.context() as patched:
+        patched.setattr(PageIndex, "write", full)
+        store.purge("*/a")
+    store.check_integrity()
+    assert counts(store) == [1, 0]
+    assert list(tmp_path.rglob("*.safetensors")) == []
+    assert store.save()
+    assert counts(store) == [1, 1], "what memory still has is saved again"
+    store.close()
+
+
+def full(*_: object) -> None:
+    raise OSError(28, "No space left on device")
+
+
+@pytest.mark.parametrize("writer", [PageFolder, SnapshotFiles])
+def test_what_a_full_disk_refuses_is_saved_later_and_what_it_has_stays(
+    writer: type, opened: Opened, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = opened(disk=1)
+    insert(store, (1, 2, 3), 3, session="client/b")
+    assert store.save()
+    insert(store, PROMPT, FAR)
+    with monkeypatch.context() as patched:
+        patched.setattr(writer, "put", full)
+        store.save()
+    assert counts(store) == [2, 1]
+    assert store.save()
+    store.close()
+    store = opened(disk=1)
+    assert (found(store), found(store, (1, 2, 3))) == (FAR, 0)
+    store.close()
 
 
 @pytest.fixture
