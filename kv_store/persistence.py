@@ -38,11 +38,11 @@ BATCH_PAGES = 64
 log = logging.getLogger(__name__)
 
 
-def save(folder: PageFolder, residency: Residency, snapshots: PageSnapshots, seconds: float | None) -> bool:
+def save(folder: PageFolder, residency: Residency, snapshots: PageSnapshots | None, seconds: float | None) -> bool:
     """Copy pages to the last tier, the most recently used first, for `seconds` (at least one page); None: all.
 
-    Then copies snapshots. Writes at least one batch of the index. Never evicts a page on disk for one used less
-    recently. Returns False if time ran out with something left.
+    Then copies snapshots, unless they are None. Writes at least one batch of the index. Never evicts a page on disk for
+    one used less recently. Returns False if time ran out with something left.
     """
     until = math.inf if seconds is None else time.monotonic() + seconds
     tier = residency.tiers[residency.last]
@@ -59,7 +59,7 @@ def save(folder: PageFolder, residency: Residency, snapshots: PageSnapshots, sec
             write_if_possible(folder, residency, BATCH_PAGES)
     if unsaved:
         tier.sort()
-    if not is_over:
+    if snapshots is not None and not is_over:
         is_over = not _save_snapshots(folder, residency, snapshots, until)
     while write_if_possible(folder, residency, BATCH_PAGES) and (residency.changed or folder.removed):
         if time.monotonic() >= until:

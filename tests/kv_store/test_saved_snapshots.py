@@ -288,6 +288,16 @@ def test_what_a_full_disk_refuses_is_saved_later_and_what_it_has_stays(
     store.close()
 
 
+def test_a_step_without_snapshots_leaves_them_for_a_later_one(opened: Opened) -> None:
+    store = opened()
+    insert(store, PROMPT, FAR)
+    assert store.save(snapshots=False)
+    assert counts(store) == [1, 0]
+    assert store.save()
+    assert counts(store) == [1, 1]
+    store.close()
+
+
 @pytest.fixture
 def cuda() -> Iterator[SimulatedCuda]:
     with SimulatedCuda() as simulated:
