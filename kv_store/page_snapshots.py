@@ -64,6 +64,7 @@ class PageSnapshots:
         self._tiers = tuple(tiers)
         self._memory = tuple(tier for tier in tiers if tier not in durable)
         self.disk = durable[-1] if durable else None
+        self.disk_takes_writes = True  # as far as the last attempt tells
         self._due: dict[Place, None] = {}  # that the disk may lack
 
     def deepest(self, path: Sequence[Page], length: int) -> Place | None:

@@ -76,8 +76,13 @@ def _save_snapshots(folder: PageFolder, residency: Residency, snapshots: PageSna
         try:
             file = snapshots.keep_on_disk(place)
         except OSError as error:
-            log.warning("a snapshot of recurrent layers cannot be saved: %s", error)
+            if snapshots.disk_takes_writes:
+                log.warning(
+                    "no snapshot of recurrent layers is saved until the disk can be written to again: %s", error
+                )
+            snapshots.disk_takes_writes = False
             return True
+        snapshots.disk_takes_writes = True
         if isinstance(file, PageFile):
             count = position - page.start
             digest = prefix_digest(page.parent.digest, pack(page.token_ids[:count]))

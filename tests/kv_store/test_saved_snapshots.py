@@ -271,7 +271,7 @@ def full(*_: object) -> None:
 
 @pytest.mark.parametrize("writer", [PageFolder, SnapshotFiles])
 def test_what_a_full_disk_refuses_is_saved_later_and_what_it_has_stays(
-    writer: type, opened: Opened, monkeypatch: pytest.MonkeyPatch
+    writer: type, opened: Opened, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     store = opened(disk=1)
     insert(store, (1, 2, 3), 3, session="client/b")
@@ -280,6 +280,8 @@ def test_what_a_full_disk_refuses_is_saved_later_and_what_it_has_stays(
     with monkeypatch.context() as patched:
         patched.setattr(writer, "put", full)
         store.save()
+        store.save()
+    assert len(caplog.records) == 1
     assert counts(store) == [2, 1]
     assert store.save()
     store.close()
