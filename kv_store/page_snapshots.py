@@ -63,7 +63,8 @@ class PageSnapshots:
         durable = [tier for tier in tiers if tier.storage.durable]
         self._tiers = tuple(tiers)
         self._memory = tuple(tier for tier in tiers if tier not in durable)
-        self._disk = durable[-1] if durable else None
+        self.disk = durable[-1] if durable else None
+        self.disk_takes_writes = True  # as far as the last attempt tells
         self._due: dict[Place, None] = {}  # that the disk may lack
 
     def deepest(self, path: Sequence[Page], length: int) -> Place | None:
@@ -98,7 +99,7 @@ class PageSnapshots:
         page = next((page for page in path if page.start < position <= page.stop), None)
         if page is not None and self._memory and (page, position) not in self._memory[0].kept:
             self._move((page, position), snapshot, 0)
-            if self._disk is not None:
+            if self.disk is not None:
                 self._due[page, position] = None
 
     def supersede(self, short: Page, long: Page) -> None:
@@ -117,29 +118,38 @@ class PageSnapshots:
                 tier.remove(place)
         self._due.clear()
 
+    def empty_disk(self) -> None:
+        """Remove all from the disk; what memory still has can be saved again."""
+        if self.disk is not None:
+            for place in list(self.disk.kept):
+                self.disk.remove(place)
+            self._due = {place: None for tier in self._memory for place in tier.kept}
+
     def drop_those_of_pages_gone(self) -> None:
         for place in {place for tier in self._tiers for place in tier.kept if not place[0].copies}:
             self._drop(place)
 
     def due(self) -> Iterator[Place]:
-        """What is to be written to disk, each once: none behind which a restart would compute few tokens again."""
-        while self._due:
-            place = next(iter(self._due))
-            del self._due[place]
+        """What is to be written to disk, until it is: none behind which a restart would compute few tokens again."""
+        for place in list(self._due):
             if any(place in tier.kept for tier in self._memory) and not self._is_near_saved(place):
                 yield place
+            else:
+                del self._due[place]
 
     def keep_on_disk(self, place: Place) -> object | None:
         """Write a snapshot to the disk; its file, None if it never fits. OSError if writing fails."""
-        assert self._disk is not None, "there is no disk to save to"
+        assert self.disk is not None, "there is no disk to save to"
         snapshot = next(tier.get(place) for tier in self._memory if place in tier.kept)
-        size = snapshot.size_bytes + self._disk.storage.page_overhead
-        if size > self._disk.budget_bytes:
+        size = snapshot.size_bytes + self.disk.storage.page_overhead
+        if size > self.disk.budget_bytes:
+            del self._due[place]
             return None
-        for oldest in self._disk.oldest_beyond(self._disk.budget_bytes - size):
-            self._disk.remove(oldest)
-        stored = self._disk.storage.put(snapshot, 0)
-        self._disk.adopt(place, stored, size)
+        stored = self.disk.storage.put(snapshot, 0)  # before others leave, since it can fail
+        del self._due[place]
+        self.disk.adopt(place, stored, size)
+        for oldest in self.disk.oldest_beyond(self.disk.budget_bytes):
+            self.disk.remove(oldest)
         return stored
 
     def stats(self) -> tuple[TierStats, ...]:
@@ -173,7 +183,7 @@ class PageSnapshots:
     def _is_near_saved(self, place: Place) -> bool:
         """Whether a snapshot at most SAVED_APART tokens before this place is on disk."""
         page, position = place
-        saved: Collection[Place] = () if self._disk is None else self._disk.kept
+        saved: Collection[Place] = () if self.disk is None else self.disk.kept
         first = max(0, position - SAVED_APART)
         while not page.is_root and page.stop > first:
             if any((page, before) in saved for before in range(max(page.start, first) + 1, position + 1)):

@@ -20,6 +20,7 @@ from kv_store.disk_folders import (
     SavedPage,
     SavedSnapshot,
     empty,
+    index_files,
     lock_folder,
     model_folders,
     our_files,
@@ -37,11 +38,11 @@ BATCH_PAGES = 64
 log = logging.getLogger(__name__)
 
 
-def save(folder: PageFolder, residency: Residency, snapshots: PageSnapshots, seconds: float | None) -> bool:
+def save(folder: PageFolder, residency: Residency, snapshots: PageSnapshots | None, seconds: float | None) -> bool:
     """Copy pages to the last tier, the most recently used first, for `seconds` (at least one page); None: all.
 
-    Then copies snapshots. Writes at least one batch of the index. Never evicts a page on disk for one used less
-    recently. Returns False if time ran out with something left.
+    Then copies snapshots, unless they are None. Writes at least one batch of the index. Never evicts a page on disk for
+    one used less recently. Returns False if time ran out with something left.
     """
     until = math.inf if seconds is None else time.monotonic() + seconds
     tier = residency.tiers[residency.last]
@@ -58,30 +59,36 @@ def save(folder: PageFolder, residency: Residency, snapshots: PageSnapshots, sec
             write_if_possible(folder, residency, BATCH_PAGES)
     if unsaved:
         tier.sort()
-    if not is_over:
-        is_over = not _save_snapshots(folder, residency.last, snapshots, until)
+    if snapshots is not None and not is_over:
+        is_over = not _save_snapshots(folder, residency, snapshots, until)
     while write_if_possible(folder, residency, BATCH_PAGES) and (residency.changed or folder.removed):
         if time.monotonic() >= until:
             return False
     return not is_over
 
 
-def _save_snapshots(folder: PageFolder, disk: int, snapshots: PageSnapshots, until: float) -> bool:
+def _save_snapshots(folder: PageFolder, residency: Residency, snapshots: PageSnapshots, until: float) -> bool:
     """Write those whose pages are on disk; False if time ran out, after at least one."""
     for place in snapshots.due():
         page, position = place
-        if disk not in page.copies:
+        if residency.last not in page.copies:
             continue
         try:
             file = snapshots.keep_on_disk(place)
         except OSError as error:
-            log.warning("a snapshot of recurrent layers cannot be saved: %s", error)
+            if snapshots.disk_takes_writes:
+                log.warning(
+                    "no snapshot of recurrent layers is saved until the disk can be written to again: %s", error
+                )
+            snapshots.disk_takes_writes = False
             return True
+        snapshots.disk_takes_writes = True
         if isinstance(file, PageFile):
             count = position - page.start
             digest = prefix_digest(page.parent.digest, pack(page.token_ids[:count]))
             row = SavedSnapshot(file.number, digest, page.parent.digest, count, file.size, file.sha256)
             folder.added.append(row)
+            write_if_possible(folder, residency, BATCH_PAGES)  # a killed process leaves at most one without a row
         if time.monotonic() >= until:
             return False
     return True
@@ -103,8 +110,8 @@ def write_index(folder: PageFolder, residency: Residency, most: int | None, forg
         del residency.changed[page]
 
 
-def forget(folder: PageFolder, residency: Residency, documents: Collection[str]) -> None:
-    """Write purges to the index. If that fails, empty the whole tier, since the documents must not remain.
+def forget(folder: PageFolder, residency: Residency, snapshots: PageSnapshots, documents: Collection[str]) -> None:
+    """Write purges to the index. If that fails, empty the disk, since the documents must not remain.
 
     Logs where the disk keeps even that: memory is purged of this document and of those that follow all the same.
     """
@@ -113,6 +120,7 @@ def forget(folder: PageFolder, residency: Residency, documents: Collection[str])
     except OSError as error:
         log.error("removing all saved pages, because a document's cannot be removed: %s", error)
         residency.empty(residency.last)
+        snapshots.empty_disk()
         residency.changed.clear()
         folder.removed.clear()
         folder.added.clear()
@@ -135,7 +143,7 @@ def write_if_possible(folder: PageFolder, residency: Residency, most: int | None
     return not folder.index_is_behind
 
 
-def restore(folder: PageFolder, tree: PageTree, residency: Residency, snapshots: Sequence[SnapshotTier]) -> None:
+def restore(folder: PageFolder, tree: PageTree, residency: Residency, snapshots: PageSnapshots) -> None:
     """Add saved pages to the (empty) tree as copies in the last tier; a page is not read before it is matched.
 
     And their snapshots to their last tier, if there is one on this disk.
@@ -175,15 +183,14 @@ def restore(folder: PageFolder, tree: PageTree, residency: Residency, snapshots:
             residency.note(page)  # it has those of a page that is gone
     residency.go_on_after(max((page.used for page in kept), default=0))
     numbers = {files[page].number for page in kept}
-    disk = next((tier for tier in snapshots if tier.storage.durable), None)
-    beside = _adopt_snapshots(states, kept, disk, folder, refused)
+    beside = _adopt_snapshots(states, kept, snapshots.disk, folder, refused)
     numbers |= {file.number for file in beside}
     known = [*(row.number for row in rows), *(row.number for row in states)]
     folder.removed += [number for number in known if number not in numbers]
     folder.go_on_after(max((number for number in known if number < 2**32), default=0))
     folder.remove_other_files((*(files[page] for page in kept), *beside))
     if forgotten:
-        forget(folder, residency, forgotten)
+        forget(folder, residency, snapshots, forgotten)
     else:
         write_if_possible(folder, residency)
     purges.remove_old_entries(folder.root)
@@ -299,10 +306,11 @@ def _purge(folder: Path, document: str) -> None:
 
 
 def _purge_index(folder: Path, index: PageIndex, document: str) -> None:
-    """Remove the files first: what a crash or a failure leaves is found again."""
+    """Remove the files first: what a crash or a failure leaves is found again.
+
+    Snapshots whose page is not saved, and files without a row, go too: nothing tells whose they are.
+    """
     rows, owners = index.read()
-    if not any(document in named for named in owners.values()):
-        return
     tree = PageTree()
     saved = _add_pages(rows, owners, tree, folder, [])
     reowned: dict[Page, None] = {}
@@ -314,8 +322,10 @@ def _purge_index(folder: Path, index: PageIndex, document: str) -> None:
     left = {row.number for row in saved.values()} | {row.number for row, _ in _places(states, saved)}
     known = [*(row.number for row in rows), *(row.number for row in states)]
     gone = [number for number in known if number not in left]
-    for number in gone:
-        (folder / page_name(number)).unlink(missing_ok=True)
+    kept = {*map(page_name, left), *(path.name for path in index_files(folder))}
+    for path in our_files(folder, OUR_NAME):
+        if path.name not in kept:
+            path.unlink(missing_ok=True)
     index.write(gone, [(saved[page], page.owners) for page in reowned if page in saved], [document])
 
 

@@ -200,7 +200,7 @@ class PagedStore:
         storage = tiers[-1].storage
         self._folder = storage if isinstance(storage, PageFolder) else None
         if self._folder:
-            persistence.restore(self._folder, self._tree, self._residency, snapshots[-1:])
+            persistence.restore(self._folder, self._tree, self._residency, self._snapshots)
 
     def match_prefix(self, token_ids: Sequence[int], namespace: str = "") -> PageMatch:
         """The longest resident prefix of `token_ids`, token-granular; length 0 if nothing matches.
@@ -271,7 +271,7 @@ class PagedStore:
         dropped = sum(self._residency.drop(page) for page in self._tree.disown(document))
         self._snapshots.drop_those_of_pages_gone()
         if self._folder:
-            persistence.forget(self._folder, self._residency, (document,))
+            persistence.forget(self._folder, self._residency, self._snapshots, (document,))
         return dropped
 
     def documents(self) -> Collection[str]:
@@ -314,13 +314,14 @@ class PagedStore:
         self._snapshots.drop_those_of_pages_gone()  # as the next insertion would
         self._snapshots.check()
 
-    def save(self, seconds: float | None = None) -> bool:
-        """Write resident pages to the disk tier, within its budget, the most recently used first, then snapshots.
+    def save(self, seconds: float | None = None, *, snapshots: bool = True) -> bool:
+        """Write resident pages to the disk tier, within its budget, the most recently used first, then `snapshots`.
 
-        Stops after about `seconds` (None: when all is written). Returns True if nothing is left to write; another call
-        continues with the rest.
+        Stops after about `seconds` (None: when all is written); writing one snapshot can take longer. Returns True if
+        nothing is left to write; another call continues with the rest.
         """
-        return persistence.save(self._folder, self._residency, self._snapshots, seconds) if self._folder else True
+        written = self._snapshots if snapshots else None
+        return persistence.save(self._folder, self._residency, written, seconds) if self._folder else True
 
     def close(self) -> None:
         """Release system resources of the tiers, such as folder locks; unsaved pages are lost."""

@@ -102,8 +102,8 @@ class EngineHolder:
         if engine is not None:
             engine.wake()
 
-    def save(self, seconds: float) -> bool:
-        return self._engine is None or self._engine.save(seconds)
+    def save(self, seconds: float, *, snapshots: bool) -> bool:
+        return self._engine is None or self._engine.save(seconds, snapshots=snapshots)
 
     def release(self, session: str) -> None:
         if self._engine is not None:

@@ -29,7 +29,7 @@ from protocol.errors import Busy, Cancelled, DeviceLost, MidfillError
 from protocol.messages import Completion, CoreMemory, CoreStatus, TierMemory
 
 STEP_S = 0.02
-"""Longest wait that a saving step adds to a request; a step saves at least one page."""
+"""Longest wait that a saving step adds to a request; a step saves at least one page, and at rest a snapshot."""
 
 AT_LATEST_S = 30.0
 """Seconds after the last pass at which a new one begins without a rest."""
@@ -39,26 +39,35 @@ APART_S = 0.25
 
 
 class SavingSchedule:
-    """Decides when to call `save(seconds)`, which returns True when nothing is left to save: the pass has ended."""
+    """Decides when to call `save(seconds, snapshots)`.
 
-    def __init__(self, save: Callable[[float], bool], clock: Callable[[], float] = time.monotonic) -> None:
+    It returns True when nothing is left to save: the pass has ended.
+    """
+
+    def __init__(self, save: Callable[[float, bool], bool], clock: Callable[[], float] = time.monotonic) -> None:
         self._save = save
         self._clock = clock
         self._ended = self._stepped = clock()
 
     def step_at_rest(self) -> bool:
         """Run one saving step; True if the pass has ended."""
-        is_over = self._save(STEP_S)
+        return self._step(snapshots=True)
+
+    def step_between_forwards(self) -> None:
+        """Run one saving step if the last pass is older than AT_LATEST_S: this bounds what a killed process loses.
+
+        It writes no snapshots: one alone can take longer than STEP_S.
+        """
+        now = self._clock()
+        if now - self._ended >= AT_LATEST_S and now - self._stepped >= APART_S:
+            self._step(snapshots=False)
+
+    def _step(self, *, snapshots: bool) -> bool:
+        is_over = self._save(STEP_S, snapshots)
         self._stepped = self._clock()
         if is_over:
             self._ended = self._stepped
         return is_over
-
-    def step_between_forwards(self) -> None:
-        """Run one saving step if the last pass is older than AT_LATEST_S: this bounds what a killed process loses."""
-        now = self._clock()
-        if now - self._ended >= AT_LATEST_S and now - self._stepped >= APART_S:
-            self.step_at_rest()
 
 
 @dataclass(frozen=True, slots=True)
@@ -419,9 +428,9 @@ class Scheduler:
             now = time.monotonic()
         self._chores_due = now + (now - started) * (1 / CHORES_SHARE - 1)
 
-    def _save(self, seconds: float) -> bool:
+    def _save(self, seconds: float, snapshots: bool) -> bool:
         try:
-            return self._holder.save(seconds)
+            return self._holder.save(seconds, snapshots=snapshots)
         except Exception:
             log.exception("saving failed; the core continues")
             return True

@@ -144,12 +144,13 @@ class Engine(AnyEngine):
     def release(self, session: str) -> None:
         self._slots.unpin(session)
 
-    def save(self, seconds: float | None = None) -> bool:
+    def save(self, seconds: float | None = None, *, snapshots: bool = True) -> bool:
         """Save resident KV to disk, the most recently used first."""
         started = time.monotonic()
         if not self._slots.save(seconds):
             return False
-        return self._store.save(None if seconds is None else max(0.0, started + seconds - time.monotonic()))
+        left = None if seconds is None else max(0.0, started + seconds - time.monotonic())
+        return self._store.save(left, snapshots=snapshots)
 
     def free(self, *, disk: bool) -> None:
         """Drop all resident KV from memory, after saving it, or with `disk` from everywhere; no request may be at work.

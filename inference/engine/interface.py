@@ -102,8 +102,11 @@ class AnyEngine(Protocol):
         """Treat the session's KV as no longer needed, because its document is closed."""
         ...
 
-    def save(self, seconds: float | None = None) -> bool:  # noqa: ARG002 - the default has nothing to save
-        """Save resident KV for about `seconds` (None: all of it); True if nothing is left to save."""
+    def save(self, seconds: float | None = None, *, snapshots: bool = True) -> bool:  # noqa: ARG002 - saves nothing
+        """Save resident KV for about `seconds` (None: all of it); True if nothing is left to save.
+
+        Then `snapshots` of recurrent layers, one of which can take a second.
+        """
         return True
 
     def free(self, *, disk: bool) -> None:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from kv_store.disk import PageFolder, SnapshotFiles
-from kv_store.disk_folders import INDEX_NAME
+from kv_store.disk_folders import INDEX_NAME, PageIndex
 from kv_store.interface import Workspace
 from kv_store.page_snapshots import SAVED_APART, SnapshotTier
 from kv_store.persistence import purge_saved
@@ -213,6 +213,90 @@ def test_what_time_was_left_for_is_saved_and_the_rest_follows(opened: Opened) ->
         store.check_integrity()
     assert len(steps) > 2
     assert counts(store) == [2, 2]
+    store.close()
+
+
+def test_a_purge_removes_a_snapshot_whose_page_has_left_the_disk(opened: Opened, tmp_path: Path) -> None:
+    store = opened()
+    insert(store, PROMPT[:10], 8)
+    insert(store, (1, 2, 3), 3, session="client/b")
+    assert store.save()
+    insert(store, PROMPT[:14])  # a longer page supersedes the saved one, and is not saved
+    store.close()
+    state_file, left = snapshot_files(tmp_path)
+    state_file.with_name("0000ffff.safetensors").write_bytes(b"killed before the index was written")
+    purge_saved(tmp_path, "*/a")
+    assert snapshot_files(tmp_path) == [left]
+    assert len(list(tmp_path.rglob("*.safetensors"))) == 2, "the page and the snapshot of the other document"
+
+
+def test_each_snapshot_is_in_the_index_before_the_next_is_written(
+    opened: Opened, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put, known = SnapshotFiles.put, []
+
+    def count(files: SnapshotFiles, payload: object, tokens: int) -> object:
+        known.append(len(files.folder.index.read_snapshots()))
+        return put(files, payload, tokens)
+
+    monkeypatch.setattr(SnapshotFiles, "put", count)
+    store = opened()
+    insert(store, PROMPT, FAR, NEAR)
+    assert store.save()
+    store.close()
+    assert known == [0, 1]
+
+
+def test_where_the_index_cannot_be_written_a_purge_removes_all_that_is_saved(
+    opened: Opened, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = opened()
+    insert(store, PROMPT, FAR)
+    insert(store, (1, 2, 3), 3, session="client/b")
+    assert store.save()
+    with monkeypatch.context() as patched:
+        patched.setattr(PageIndex, "write", full)
+        store.purge("*/a")
+    store.check_integrity()
+    assert counts(store) == [1, 0]
+    assert list(tmp_path.rglob("*.safetensors")) == []
+    assert store.save()
+    assert counts(store) == [1, 1], "what memory still has is saved again"
+    store.close()
+
+
+def full(*_: object) -> None:
+    raise OSError(28, "No space left on device")
+
+
+@pytest.mark.parametrize("writer", [PageFolder, SnapshotFiles])
+def test_what_a_full_disk_refuses_is_saved_later_and_what_it_has_stays(
+    writer: type, opened: Opened, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = opened(disk=1)
+    insert(store, (1, 2, 3), 3, session="client/b")
+    assert store.save()
+    insert(store, PROMPT, FAR)
+    with monkeypatch.context() as patched:
+        patched.setattr(writer, "put", full)
+        store.save()
+        store.save()
+    assert len(caplog.records) == 1
+    assert counts(store) == [2, 1]
+    assert store.save()
+    store.close()
+    store = opened(disk=1)
+    assert (found(store), found(store, (1, 2, 3))) == (FAR, 0)
+    store.close()
+
+
+def test_a_step_without_snapshots_leaves_them_for_a_later_one(opened: Opened) -> None:
+    store = opened()
+    insert(store, PROMPT, FAR)
+    assert store.save(snapshots=False)
+    assert counts(store) == [1, 0]
+    assert store.save()
+    assert counts(store) == [1, 1]
     store.close()
 
 

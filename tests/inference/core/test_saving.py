@@ -10,10 +10,13 @@ class Disk:
         self.left = steps
         self.now = 0.0
         self.saved: list[float] = []
+        self.with_snapshots: list[float] = []
         self.schedule = SavingSchedule(self.save, lambda: self.now)
 
-    def save(self, seconds: float) -> bool:
+    def save(self, seconds: float, snapshots: bool) -> bool:
         assert seconds == STEP_S
+        if snapshots:
+            self.with_snapshots.append(self.now)
         self.saved.append(self.now)
         self.left -= 1
         return self.left <= 0
@@ -30,6 +33,9 @@ def test_without_a_rest_a_pass_begins_late_and_its_steps_lie_apart() -> None:
         disk.schedule.step_between_forwards()
         disk.now += APART_S / 4
     assert disk.saved == [AT_LATEST_S, AT_LATEST_S + APART_S]
+    assert disk.with_snapshots == [], "one can take longer than a request may wait"
+    disk.schedule.step_at_rest()
+    assert disk.with_snapshots == [disk.now]
 
 
 def test_a_rest_puts_off_what_would_be_done_without_one() -> None:

@@ -100,7 +100,7 @@ class SteppedEngine:
     def release(self, session: str) -> None:
         self.released.append(session)
 
-    def save(self, seconds: float) -> bool:
+    def save(self, seconds: float, *, snapshots: bool) -> bool:
         self.saved.release()
         return True
 
