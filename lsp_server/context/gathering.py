@@ -83,6 +83,7 @@ class Gathering:
         """
         if not self._sources.keys() & set(enabled):
             return
+        self._pool.expect(document.uri)
         while self._running is not None and not self._running.done():
             await asyncio.wait([self._running])
         self._running = asyncio.create_task(self._gather(document, cursor, enabled))

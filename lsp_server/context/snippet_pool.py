@@ -78,11 +78,19 @@ class SnippetPool:
         if (found := self._documents.get(document.uri)) is not None:
             found.follow(change)
 
-    def gathered(self, uri: str, proposals: Iterable[TextProposal], gone: Collection[CutSnippet]) -> None:
-        """Take what the sources propose for `uri` from now on, and drop snippets that their files no longer contain."""
-        self._gathered.pop(uri, None)
-        self._gathered[uri] = tuple(proposals)
+    def expect(self, uri: str) -> None:
+        """Take what `gathered` brings for `uri`, until the document is closed."""
+        self._gathered[uri] = self._gathered.pop(uri, ())
         _drop_oldest(self._gathered, _MAX_SELECTIONS)
+
+    def gathered(self, uri: str, proposals: Iterable[TextProposal], gone: Collection[CutSnippet]) -> None:
+        """Take what the sources propose for `uri` from now on, and drop snippets that their files no longer contain.
+
+        Nothing changes if `uri` was closed since it was expected.
+        """
+        if uri not in self._gathered:
+            return
+        self._gathered[uri] = tuple(proposals)
         if gone:
             self._selections[uri] = tuple(each for each in self._selections.get(uri, ()) if each not in gone)
 

@@ -24,8 +24,14 @@ _CHARS, _MOST_CHARS, _LEAST_CHARS = 1500, 700, 250
 _DIFF = (
     *("git", "-c", "core.fsmonitor=false", "-c", "core.quotePath=false", "diff", "--cached", "--no-ext-diff"),
     *("--no-textconv", "--no-color", "--no-renames", "--src-prefix=a/", "--dst-prefix=b/", "--unified=1"),
+    "--ignore-submodules=all",  # with `diff.submodule=diff`, a second git would heed the submodule's own settings
 )
-_ENVIRONMENT = {"GIT_OPTIONAL_LOCKS": "0", "GIT_NO_LAZY_FETCH": "1", "GIT_TERMINAL_PROMPT": "0"}
+_ENVIRONMENT = {
+    "GIT_OPTIONAL_LOCKS": "0",
+    "GIT_NO_LAZY_FETCH": "1",
+    "GIT_ALLOW_PROTOCOL": "none",  # git before 2.45 does not know the variable above
+    "GIT_TERMINAL_PROMPT": "0",
+}
 _NAME = re.compile(r"^(?:--- a|\+\+\+ b)/(.+?)\t?$", re.MULTILINE)
 
 
@@ -34,10 +40,11 @@ class StagedChanges:
 
     def propose(self, place: PromptPlace) -> Sequence[TextProposal]:
         """A part of the diff of each staged file, in git's order; the URIs are those of the files."""
-        root = _root(place) if place.language_id in _LANGUAGES else None
-        if root is None:
+        found = _repository(place) if place.language_id in _LANGUAGES else None
+        if found is None:
             return ()
-        changes = list(_changes(_staged(root)))[:_MOST_FILES]
+        root, _ = found
+        changes = list(_changes(_staged(*found)))[:_MOST_FILES]
         chars = max(_LEAST_CHARS, min(_MOST_CHARS, _CHARS // max(1, len(changes))))
         parts = ((name, _cut(text, chars - len(name))) for name, text in changes)
         return [
@@ -47,30 +54,33 @@ class StagedChanges:
         ]
 
 
-def _root(place: PromptPlace) -> Path | None:
-    """The work tree of the commit: of `.git/COMMIT_EDITMSG`, of a linked tree's, or of VS Code's input."""
+def _repository(place: PromptPlace) -> tuple[Path, Path] | None:
+    """The commit's work tree and git folder: of `.git/COMMIT_EDITMSG`, of a linked tree's, or of VS Code's input."""
     scheme, path = split_uri(place.uri)
     if scheme == "vscode-scm":
-        path = split_uri(unquote(place.uri.partition("rootUri=")[2].partition("&")[0])).path
-        return Path(path) if is_usable(path) else None
+        query = place.uri.partition("?")[2]
+        if "rootUri=" not in query:
+            query = unquote(query)  # VS Code encodes the whole query once more
+        scheme, path = split_uri(unquote(query.partition("rootUri=")[2].partition("&")[0]))
+        return (Path(path), Path(path) / ".git") if scheme == "file" and is_usable(path) else None
     if scheme != "file" or not is_usable(path) or Path(path).name != "COMMIT_EDITMSG":
         return None
     folder = Path(path).parent
     if folder.name == ".git":
-        return folder.parent
+        return folder.parent, folder
     try:
-        return (folder / (folder / "gitdir").read_text(encoding="utf-8").strip()).parent
+        return (folder / (folder / "gitdir").read_text(encoding="utf-8").strip()).parent, folder
     except (OSError, ValueError):
         return None
 
 
-def _staged(root: Path) -> str:
+def _staged(root: Path, folder: Path) -> str:
     """The beginning of the diff; empty where git fails, or takes too long."""
     own = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
-    index = os.environ.get("GIT_INDEX_FILE", "")  # of `git commit --all`, which runs the editor
-    if index and (root / index).parent == root / ".git":
-        own["GIT_INDEX_FILE"] = index
+    index = root / os.environ.get("GIT_INDEX_FILE", "")  # of `git commit --all`, which runs the editor
     try:
+        if index.is_file() and index.parent.samefile(folder):  # else it is of an earlier commit, or another repository
+            own["GIT_INDEX_FILE"] = str(index)
         git = subprocess.Popen(
             _DIFF,
             cwd=root,

@@ -353,7 +353,7 @@ class EditingSession:
         """Gather for the next prompt at the cursor, and make it resident if the user is `typing` there, or may."""
         is_allowed = await self._is_allowed(opened)
         self.explainer.report(opened)
-        if not is_allowed:
+        if not is_allowed or opened not in self.documents:  # closed meanwhile
             return
         await opened.gather(cursor, self.settings)
         if typing or self._preparing.allows(opened):

@@ -87,6 +87,7 @@ class Desk:
             known = {uri, *(each.uri for each in place.open_texts)}
             place = replace(place, neighbours=tuple(self._neighbours.read(neighbours_of(uri, known))))
         available = self._sources_of(task)
+        pool.expect(uri)
         pool.gathered(
             uri, [each for name in sources if name in available for each in available[name].propose(place)], ()
         )

@@ -121,6 +121,21 @@ async def test_a_slow_source_blocks_nothing_and_outlives_who_waited(
     assert {each.rpartition("/")[2] for each in workspace.pool.uris_for(document.uri)} == {"lib.py"}
 
 
+async def test_what_is_gathered_for_a_document_that_closed_meanwhile_is_dropped(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow = Slow()
+    monkeypatch.setattr("lsp_server.context.gathering.SimilarChunks", lambda: slow)
+    workspace = EditorWorkspace.of_folders([folder.as_uri()])
+    document = opened(folder)
+    calls = [asyncio.create_task(workspace.gather(document, Position(1, 0), SETTINGS)) for _ in range(2)]
+    await asyncio.to_thread(slow.begun.wait, 60)
+    workspace.pool.closed(document.uri)
+    slow.go_on.set()
+    await asyncio.gather(*calls)
+    assert not workspace.pool.uris_for(document.uri)
+
+
 async def test_a_fault_in_a_source_costs_its_proposals_alone(
     folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 import pytest
 
@@ -80,11 +81,39 @@ async def test_linked_work_trees_and_the_input_of_vs_code(folder: Path, tmp_path
     stage(tree, {"tree.py": "x = 1\n"})
     workspace = EditorWorkspace.of_folders([tree.as_uri()])
     in_tree = message((folder / ".git/worktrees/tree/COMMIT_EDITMSG").as_uri())
-    box = message(f"vscode-scm:git/scm0/input?rootUri={quote(tree.as_uri(), safe='')}", "scminput")
-    for document in (in_tree, box):
+    box, plain, elsewhere = (
+        message(f"vscode-scm:git/scm0/input?{query}", "scminput")
+        for query in (scm(tree.as_uri()), unquote(scm(tree.as_uri())), scm(f"vscode-vfs://github{tree.as_posix()}"))
+    )
+    for document in (in_tree, box, plain):
         assert await shown(workspace, document) == (Snippet("tree.py", "+x = 1\n"),)
+    assert await shown(workspace, elsewhere) == ()
     await workspace.verdicts.look([box.uri])
     assert workspace.verdicts.own(box.uri) is None
+
+
+def scm(root: str) -> str:
+    """The query of the input's URI as VS Code writes it: `rootUri%3Dfile%253A%252F%252F%252Fhome%252Fa`."""
+    return quote("rootUri=" + quote(root, safe=""), safe="")
+
+
+async def test_the_index_of_a_commit_of_all_counts_while_it_is_there(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tree = tmp_path / "tree"
+    git(folder, "worktree", "add", "--quiet", str(tree))
+    for root, own in ((folder, folder / ".git"), (tree, folder / ".git/worktrees/tree")):
+        document = message((own / "COMMIT_EDITMSG").as_uri())
+        before = (own / "index").read_bytes()
+        stage(root, {"a.py": "one = 1\n"})
+        (own / "index").rename(own / "index.lock")
+        (own / "index").write_bytes(before)
+        for name in (str(own / "index.lock"), os.path.relpath(own / "index.lock", root)):
+            monkeypatch.setenv("GIT_INDEX_FILE", name)
+            workspace = EditorWorkspace.of_folders([root.as_uri()])
+            assert await shown(workspace, document) == (Snippet("a.py", " one = 1\n-two = 2\n-three = 3\n"),)
+        (own / "index.lock").unlink()
+        assert await shown(EditorWorkspace.of_folders([root.as_uri()]), document) == ()
 
 
 async def test_git_runs_no_program_of_the_repository(folder: Path) -> None:
@@ -98,6 +127,44 @@ async def test_git_runs_no_program_of_the_repository(folder: Path) -> None:
     workspace = EditorWorkspace.of_folders([folder.as_uri()])
     snippets = await shown(workspace, message((folder / ".git/COMMIT_EDITMSG").as_uri()))
     assert [each.path for each in snippets] == ["a.py"]
+    assert not trap.exists()
+
+
+async def test_submodules_stay_out_and_run_nothing(folder: Path, tmp_path: Path) -> None:
+    library, trap = tmp_path / "library", tmp_path / "ran"
+    shutil.copytree(folder, library)
+    git(folder, "-c", "protocol.file.allow=always", "submodule", "--quiet", "add", str(library), "sub")
+    git(folder, "commit", "--quiet", "--message=second")
+    stage(folder / "sub", {".env": "KEY=hidden\n"})
+    git(folder / "sub", "commit", "--quiet", "--message=third")
+    stage(folder, {"a.py": "x\n"})
+    git(folder, "add", "sub")
+    git(folder, "config", "diff.submodule", "diff")
+    for external in (None, f"touch '{trap}'; true"):
+        if external is not None:
+            git(folder / "sub", "config", "diff.external", external)
+        workspace = EditorWorkspace.of_folders([folder.as_uri()])
+        snippets = await shown(workspace, message((folder / ".git/COMMIT_EDITMSG").as_uri()))
+        assert [each.path for each in snippets] == ["a.py"]
+        assert "hidden" not in snippets[0].text
+    assert not trap.exists()
+
+
+async def test_git_fetches_nothing(folder: Path, tmp_path: Path) -> None:
+    trap = tmp_path / "ran"
+    stage(folder, {"a.py": "x\n"})
+    for key, value in {
+        "core.repositoryFormatVersion": "1",
+        "extensions.partialClone": "origin",
+        "remote.origin.promisor": "true",
+        "remote.origin.url": str(folder),
+        "remote.origin.uploadpack": f"touch '{trap}'; false",
+    }.items():
+        git(folder, "config", key, value)
+    name = subprocess.check_output(["git", "rev-parse", "HEAD:a.py"], cwd=folder, text=True).strip()
+    (folder / ".git/objects" / name[:2] / name[2:]).unlink()
+    workspace = EditorWorkspace.of_folders([folder.as_uri()])
+    assert await shown(workspace, message((folder / ".git/COMMIT_EDITMSG").as_uri())) == ()
     assert not trap.exists()
 
 
