@@ -79,7 +79,7 @@ def test_keys_do_what_they_did_before(open_scripted: OpenScripted, script: Scrip
     assert len(script.told("initialize")) == 1
     mappings = neovim.lua("return vim.tbl_map(function(map) return map.desc or '' end, vim.api.nvim_get_keymap('i'))")
     assert sorted(desc for desc in mappings if desc.startswith("midfill: ")) == [
-        f"midfill: {name}" for name in ("accept", "accept", "accept line", "accept word", "dismiss", "next")
+        f"midfill: {name}" for name in ("accept", "accept", "accept line", "accept word", "dismiss", "imports", "next")
     ]
     check_former(neovim)
 
