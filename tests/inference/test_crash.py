@@ -132,8 +132,8 @@ def encode_slowly(*arguments):
     time.sleep(float(page_s))
     return encode(*arguments)
 
-def save_and_tell(holder, seconds):
-    is_over = save(holder, seconds)
+def save_and_tell(holder, seconds, **options):
+    is_over = save(holder, seconds, **options)
     print("on disk:", holder.engine().stats().tiers[-1].tokens, flush=True)
     return is_over
 

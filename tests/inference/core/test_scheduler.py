@@ -534,7 +534,7 @@ def test_saving_that_fails_does_not_stop_the_thread(
 ) -> None:
     monkeypatch.setattr("inference.core.scheduler._LONG_REST_S", 0.01)
 
-    def fail(seconds: float) -> bool:
+    def fail(*_: object, **_options: object) -> bool:
         engine.saved.release()
         raise RuntimeError("boom")
 
