@@ -68,9 +68,10 @@ class ChunkScheduler:
 
     A forward takes the chunk of each user's first light request: one that decodes a text of usual length. All else is
     extra work: long prompts, a user's further requests, several or very long texts. Its turn passes from user to user,
-    and within a user from request to request; a forward takes at most one long chunk. What a user's
-    such work adds to a forward is owed to other users' keystrokes: beside them, the next one waits until other forwards
+    and within a user from request to request; a forward takes at most one long chunk. What extra work adds to a forward
+    is owed by its user to the keystrokes of others: beside these, the user's next extra work waits until other forwards
     have taken KEYS_SHARE times as long. So a user who asks for much delays others by little, and by one chunk at first.
+    Debts end once no request is at work.
 
     While several users are active, the extra work of a forward takes about SHARED_CHUNK_S by the measured speed; while
     one is, the chunks of long prompts grow with the speed up to `most_tokens`.

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from itertools import takewhile
 
 from inference.backends.model import Choice
+from inference.engine.sessions import drop_document
 from inference.text.token_ids import TokenIds, packed, place_of, place_of_last
 from inference.text.tokenization import LRUCache
-from kv_store.interface import document_of
 
 DRAFT_COST = 0.2
 """Cost of one more token in a short forward, relative to a forward of one: 0.05 to 0.2 for the CPU kernel."""
@@ -230,6 +230,4 @@ class DraftHistories:
 
     def forget(self, session: str) -> None:
         """Drop the draft history of the session's document, for every client."""
-        document = document_of(session)
-        for known in [known for known in self._sessions if document_of(known) == document]:
-            self._sessions.remove(known)
+        drop_document(self._sessions, session)

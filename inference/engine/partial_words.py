@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 
+from inference.engine.sessions import drop_document
 from inference.text.prompts import TokenizedPrompt
 from inference.text.token_ids import BYTES_PER_ID, TokenIds, packed
 from inference.text.tokenization import LRUCache
-from kv_store.interface import document_of
 from protocol.messages import CompletionRequest
 
 MAX_SESSIONS = 256
@@ -103,9 +103,7 @@ class PartialWordCache:
 
     def forget(self, session: str) -> None:
         """Drop what is known of the session's document, for every client."""
-        document = document_of(session)
-        for known in [known for known in self._sessions if document_of(known) == document]:
-            self._sessions.remove(known)
+        drop_document(self._sessions, session)
 
     def clear(self) -> None:
         """Drop what is known of every document."""

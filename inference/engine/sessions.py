@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
+from inference.text.tokenization import LRUCache
 from kv_store.interface import document_of
 from protocol.messages import ANONYMOUS
 
@@ -35,6 +37,13 @@ def user_of(session: str) -> str:
     """The user in a name by `session_of_user`; empty for the core's own token."""
     name, slash, _ = document_of(session).partition("/")
     return name if slash and USER_NAME.fullmatch(name) else ""
+
+
+def drop_document(known: LRUCache[str, Any], session: str) -> None:
+    """Remove what is known, by session, of the session's document."""
+    document = document_of(session)
+    for each in [each for each in known if document_of(each) == document]:
+        known.remove(each)
 
 
 def short_session(session: str) -> str:
