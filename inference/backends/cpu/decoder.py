@@ -14,6 +14,7 @@ from torch import Tensor
 
 from inference.backends.cpu.library import (
     LEVELS,
+    NUMBER_TYPES,
     CChoice,
     CLayerWeights,
     CMatrix,
@@ -27,7 +28,6 @@ from inference.backends.cpu.library import (
 )
 from inference.backends.cpu.packing import (
     BLOCK,
-    NUMBER_TYPES,
     UNIT,
     PackedMatrix,
     WeightType,
@@ -38,7 +38,8 @@ from inference.backends.cpu.packing import (
     vocabulary_type,
 )
 from inference.backends.cpu.recurrent_workspace import RecurrentWorkspace
-from inference.backends.llama.weights import LayerWeights, Matrix, StoredMatrix, WeightsSource
+from inference.backends.cpu.stored import Matrix, StoredMatrix
+from inference.backends.llama.weights import LayerWeights, WeightsSource
 from inference.backends.model import Choice, Chunk
 from inference.backends.sampling import choose
 from inference.checkpoints.architecture import Architecture, DeltaRule, LayerKind

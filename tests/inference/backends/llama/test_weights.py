@@ -8,13 +8,12 @@ import pytest
 import torch
 from torch import Tensor
 
+from inference.backends.cpu.stored import QuantizedGgufReader, StoredMatrix
 from inference.backends.llama.decoder import rotation_tables
 from inference.backends.llama.weights import (
     DecoderWeights,
     GgufReader,
     LayerWeights,
-    QuantizedGgufReader,
-    StoredMatrix,
     TensorReader,
     read_decoder_weights,
 )
