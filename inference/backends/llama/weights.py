@@ -157,9 +157,7 @@ class TensorReader:
 class StreamedWeights(Generic[M_co]):
     """Implements `WeightsSource`: reads the weights at each access and keeps none, so that memory holds one layer."""
 
-    def __init__(
-        self, architecture: Architecture, reader: WeightsReader[M_co], progress: Callable[[float], None]
-    ) -> None:
+    def __init__(self, architecture: Architecture, reader: WeightsReader[M_co], progress: Callable[[float], None]) -> None:
         """progress: receives the share of the layers read so far, 0..1."""
         self._architecture = architecture
         self._reader = reader

@@ -55,8 +55,7 @@ def matrix_of(file: Path, *parts: tuple[NDArray[np.uint8], str]) -> StoredMatrix
 
 
 @pytest.mark.parametrize(
-    ("kind", "type_"),
-    [("Q8_0", "int8"), ("Q5_0", "int5"), ("Q5_1", "int5"), ("Q4_0", "centred_int4"), ("Q4_1", "int4")],
+    ("kind", "type_"), [("Q8_0", "int8"), ("Q5_0", "int5"), ("Q5_1", "int5"), ("Q4_0", "centred_int4"), ("Q4_1", "int4")]
 )
 def test_types_with_groups_of_32_keep_every_value(file: Path, kind: str, type_: str) -> None:
     rows = stored(kind)
