@@ -207,6 +207,7 @@ class TextTokenizer:
         self.vocabulary_size = 1 + max(chain(definition["model"]["vocab"].values(), added.values()))
         self._not_text = frozenset(id_ for token, id_ in added.items() if not token.replace(SPACE_MARK, " ").isspace())
         self._marker_ids = {token: id_ for token, id_ in added.items() if id_ in self._not_text}
+        self._bytes_of_name = bytes_of_token if self.is_byte_level else bytes_of_piece
         self._bytes_of_id: dict[int, bytes | None] = {}
         # White space that is matched before the pre-tokenizer is out of the sight of what looks at its pieces.
         self._hides_pieces = self.is_byte_level and any(token.isspace() for token in added)
@@ -249,15 +250,16 @@ class TextTokenizer:
 
     def text_tokens(self) -> dict[int, bytes]:
         """The bytes of every token that is text."""
-        spelled = ((token_id, self.bytes_of(token_id)) for token_id in range(self.vocabulary_size))
-        return {token_id: token_bytes for token_id, token_bytes in spelled if token_bytes is not None}
+        bytes_of, known = self._bytes_of_name, self._bytes_of_id
+        for token, token_id in self._tokenizer.get_vocab().items():  # at once: asking for each takes three times as long
+            known[token_id] = None if token_id in self._not_text else bytes_of(token)
+        return {token_id: spelled for token_id, spelled in sorted(known.items()) if spelled is not None}
 
     def bytes_of(self, token_id: int) -> bytes | None:
         """The bytes of a token; None if it is no text."""
         if token_id not in self._bytes_of_id:
             token = None if token_id in self._not_text else self._tokenizer.id_to_token(token_id)
-            bytes_of = bytes_of_token if self.is_byte_level else bytes_of_piece
-            self._bytes_of_id[token_id] = None if token is None else bytes_of(token)
+            self._bytes_of_id[token_id] = None if token is None else self._bytes_of_name(token)
         return self._bytes_of_id[token_id]
 
     def marker_id(self, name: str) -> int | None:
