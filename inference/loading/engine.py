@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib.metadata import version
@@ -110,7 +111,9 @@ def load_engine(options: EngineOptions, progress: ReportProgress | None = None, 
             cuda.use(device)
         _set_threads(options.threads)
         _check_memory(plan, checkpoint.name)
-        model, memory = _load_model(plan, checkpoint, context_tokens, device, dtype, options, report), plan.memory
+        with ThreadPoolExecutor(1) as beside:  # what the tokenizer's tables take in Python, packing leaves free
+            healing = beside.submit(_healer, options, tokenizer)
+            model, memory = _load_model(plan, checkpoint, context_tokens, device, dtype, options, report), plan.memory
         if device.type == "cuda":
             cuda.give_memory_back()  # what loading fragmented
             if isinstance(model, GraphedDecoder):
@@ -128,7 +131,7 @@ def load_engine(options: EngineOptions, progress: ReportProgress | None = None, 
         layout = getattr(model, "state_layout", None)
         store, prepare_store = open_store(budgets, model.kv_shape, model.device, identity, layout)
         hooks = _hooks(device, model, prepare_store)
-        return _wire(options, tokenizer, model, store, plan.device, memory, hooks, plan.placement)
+        return _wire(options, tokenizer, healing.result(), model, store, plan.device, memory, hooks, plan.placement)
     except (RuntimeError, BadModel) as error:
         if device.type == "cuda" and cuda.is_lost(device):
             raise DeviceLost(f"{device} fails every call since {error!r}") from error
@@ -164,12 +167,17 @@ def load_dry_engine(options: EngineOptions) -> Engine:
     tiers = [Tier("device", budget, MemoryStorage())]
     snapshots = [SnapshotTier("snapshots", DRY_PROMPTS * FEWEST_SNAPSHOTS, MemoryStorage())] if recurrent else []
     store = PagedStore(tiers, bytes_per_token, snapshots)
-    return _wire(options, tokenizer, model, store, "none", None, DeviceHooks(), None)
+    return _wire(options, tokenizer, _healer(options, tokenizer), model, store, "none", None, DeviceHooks(), None)
+
+
+def _healer(options: EngineOptions, tokenizer: TextTokenizer) -> Healer | None:
+    return Healer(tokenizer) if wants_healing(options.healing, tokenizer.format) else None
 
 
 def _wire(
     options: EngineOptions,
     tokenizer: TextTokenizer,
+    healer: Healer | None,
     model: Model,
     store: PagedStore,
     device: str,
@@ -179,7 +187,6 @@ def _wire(
 ) -> Engine:
     notice = f"runs on {placement}" if placement is not None and placement.is_slow else ""
     info = EngineInfo(options.model, device, model.context_tokens, chars_per_token(tokenizer), model.weights_bytes, notice)
-    healer = Healer(tokenizer) if wants_healing(options.healing, tokenizer.format) else None
     slots = plan.slots if plan else options.slots or 1
     config = EngineConfig(
         options.prefill_chunk,

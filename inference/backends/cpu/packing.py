@@ -11,7 +11,7 @@ import torch.nn.functional as F  # noqa: N812 - torch's own convention
 from torch import Tensor
 
 from inference.backends.cpu.library import NUMBER_TYPES, PackedType, load_library
-from inference.backends.cpu.stored import Matrix
+from inference.backends.cpu.stored import Matrix, StoredMatrix
 from inference.checkpoints.quantization import GROUP, QuantizedMatrix, quantize
 from inference.checkpoints.weights import RoundedType
 
@@ -22,7 +22,8 @@ HALF = UNIT // 2  # rows of gate, and of up, in a shared unit
 BLOCK = 64  # rows are padded to a multiple of this many columns
 GROUP_WORDS = {"int8": 8, "int4": 4, "centred_int4": 4, "int5": 5, "int6": 6}
 """32-bit words that the numbers of a group take."""
-VALUES_AT_ONCE = 2**19  # packed at once, to keep temporaries small
+VALUES_AT_ONCE = 2**16  # packed at once, to keep temporaries small
+STORED_AT_ONCE = 2**19  # of a matrix that the kernel's library reads, without temporaries
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,8 +93,9 @@ def _narrowest(weight: Tensor) -> PackedType:
 
 
 def _rows_at_once(weight: Matrix) -> int:
-    """Whole units that have about VALUES_AT_ONCE values."""
-    return padded(max(1, VALUES_AT_ONCE // weight.shape[1]), UNIT)
+    """Whole units that have about VALUES_AT_ONCE values, or STORED_AT_ONCE."""
+    values = STORED_AT_ONCE if isinstance(weight, StoredMatrix) else VALUES_AT_ONCE
+    return padded(max(1, values // weight.shape[1]), UNIT)
 
 
 def _pieces(weight: Matrix) -> Iterator[Tensor | QuantizedMatrix]:
