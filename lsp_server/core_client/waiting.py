@@ -12,6 +12,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import IO
 
 CORE = (sys.executable, "-P", "-m", "inference.core")
 """The command of a core; without arguments it waits for them, see `inference.core.waiting`."""
@@ -66,7 +67,7 @@ def _new_log(file: Path) -> int:
 
 
 def _popen(
-    command: Sequence[str], stdin: int, output: object, folder: Path, environment: Mapping[str, str]
+    command: Sequence[str], stdin: int, output: int | IO[bytes], folder: Path, environment: Mapping[str, str]
 ) -> subprocess.Popen[bytes]:
     """A process of its own session, in a folder that is not the user's project, which could then not be removed."""
     flags = 0
@@ -75,8 +76,8 @@ def _popen(
     return subprocess.Popen(
         command,
         stdin=stdin,
-        stdout=output,  # type: ignore[arg-type] # a file or a number
-        stderr=output,  # type: ignore[arg-type]
+        stdout=output,
+        stderr=output,
         env={**os.environ, **environment},
         cwd=folder,
         start_new_session=True,
