@@ -6,11 +6,12 @@ import gguf
 import numpy as np
 import pytest
 import torch
-from numpy.typing import NDArray
+from torch import Tensor
 
 from inference.checkpoints.gguf.blocks import dequantized, quantized, stacked
 from inference.checkpoints.quantization import QuantizedMatrix
 from inference.checkpoints.weights import QuantizedType, common_type
+from tests.inference.simulated_cuda import SimulatedCuda
 
 ROWS, COLUMNS = 70, 512
 RANDOM = np.random.default_rng(7)
@@ -19,21 +20,21 @@ FLOAT16_AT = {"Q2_K": (80, 82), "Q3_K": (108,), "Q4_K": (0, 2), "Q5_K": (0, 2), 
 """Where a block of 256 columns has float16 numbers; any other bytes are valid."""
 
 
-def stored(kind: str) -> NDArray[np.uint8]:
+def stored(kind: str) -> Tensor:
     """Rows of a type: quantized by the gguf package, or random blocks where it only dequantizes."""
     number = gguf.GGMLQuantizationType[kind]
     if kind not in FLOAT16_AT:
-        return np.asarray(gguf.quantize(VALUES, number)).view(np.uint8)
+        return torch.from_numpy(np.asarray(gguf.quantize(VALUES, number)).view(np.uint8))
     values, size = gguf.GGML_QUANT_SIZES[number]
     blocks = RANDOM.integers(0, 256, (ROWS, COLUMNS // values, size), dtype=np.uint8)
     for at in FLOAT16_AT[kind]:
         scales = (RANDOM.random((ROWS, COLUMNS // values, 1)) * 0.01).astype(np.float16)
         blocks[:, :, at : at + 2] = scales.view(np.uint8)
-    return blocks.reshape(ROWS, -1)
+    return torch.from_numpy(blocks.reshape(ROWS, -1))
 
 
-def reference(rows: NDArray[np.uint8], kind: str) -> torch.Tensor:
-    return torch.from_numpy(np.array(gguf.dequantize(rows, gguf.GGMLQuantizationType[kind]), dtype=np.float32))
+def reference(rows: Tensor, kind: str) -> Tensor:
+    return torch.from_numpy(np.array(gguf.dequantize(rows.numpy(), gguf.GGMLQuantizationType[kind]), dtype=np.float32))
 
 
 @pytest.mark.parametrize(
@@ -48,7 +49,7 @@ def test_types_with_groups_of_32_keep_every_value(kind: str, type_: str) -> None
 
 def test_negative_scales_keep_every_value() -> None:
     rows = stored("Q4_0")
-    assert (rows.reshape(ROWS, -1, 18)[:, :, :2].copy().view(np.float16) < 0).any()
+    assert (rows.reshape(ROWS, -1, 18)[:, :, :2].contiguous().view(torch.float16) < 0).any()
     assert torch.equal(quantized(rows, "Q4_0").as_type("int4").dequantized(), reference(rows, "Q4_0"))
     assert torch.equal(quantized(rows, "Q4_0").dequantized(), reference(rows, "Q4_0"))
 
@@ -73,9 +74,18 @@ def test_other_types_become_int8_within_half_a_step(kind: str) -> None:
     assert ((matrix.dequantized() - exact).abs() <= half_steps * 1.001).all()
 
 
-@pytest.mark.parametrize("kind", ["F32", "F16", "BF16"])
-def test_unquantized_types_are_copied(kind: str) -> None:
+KINDS = ["F32", "F16", "BF16", "Q8_0", "Q5_0", "Q5_1", "Q4_0", "Q4_1", "Q4_K", "Q5_K", "Q6_K", "Q3_K"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_type_is_dequantized_to_its_values_on_the_device_that_has_it(simulated: SimulatedCuda, kind: str) -> None:
     rows = stored(kind)
+    there = rows.to("cuda:0")
+    simulated.host_bytes = 0
+    found = dequantized(there, kind)
+    assert str(found.device) == "cuda:0"
+    assert simulated.host_bytes == (rows.nbytes if kind == "Q3_K" else 0)
+    assert torch.equal(found.cpu().float(), reference(rows, kind))
     assert torch.equal(dequantized(rows, kind).float(), reference(rows, kind))
 
 
