@@ -372,9 +372,9 @@ class GgufReader:
         """The tensors one below the other, dequantized on the device; shape: of a single one, if not [rows, columns]."""
         whole = torch.empty(sum(rows.values()), columns, dtype=self._dtype, device=self._device)
         at_once = max(1, VALUES_AT_ONCE // columns)
-        for (name, count), part in zip(rows.items(), whole.split(list(rows.values())), strict=True):
+        for (name, count), part in zip(rows.items(), torch.split(whole, list(rows.values())), strict=True):
             stored, tensor = self._open(name, *(shape or (count, columns)))
-            for piece, goal in zip(stored.split(at_once), part.split(at_once), strict=True):
+            for piece, goal in zip(torch.split(stored, at_once), torch.split(part, at_once), strict=True):
                 goal.copy_(gguf_blocks.dequantized(piece.to(self._device), tensor.type_name))
         return whole
 

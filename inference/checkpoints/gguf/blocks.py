@@ -130,7 +130,8 @@ def _q5_k(stored: Tensor) -> QuantizedMatrix:
 def _q6_k(stored: Tensor) -> QuantizedMatrix:
     """256 columns: 2 * 64 bytes of lower halves, 2 * 32 bytes of four pairs of upper bits, 16 int8 scales, a factor."""
     blocks = _blocks(stored, 210)
-    lower, upper = blocks[:, :, :128].unflatten(2, (2, 64)), blocks[:, :, 128:192].unflatten(2, (2, 1, GROUP))
+    start = blocks.shape[:2]
+    lower, upper = blocks[:, :, :128].reshape(*start, 2, 64), blocks[:, :, 128:192].reshape(*start, 2, 1, GROUP)
     pairs = upper >> torch.tensor([0, 2, 4, 6], dtype=torch.uint8, device=stored.device)[:, None] & 3
     numbers = _halves(lower) | pairs.flatten(3) << 4
     scales = blocks[:, :, 192:208].view(torch.int8) * _float16(blocks, 208).unsqueeze(2)
@@ -139,12 +140,13 @@ def _q6_k(stored: Tensor) -> QuantizedMatrix:
 
 def _runs(packed: Tensor) -> Tensor:
     """[rows, blocks, 8, GROUP]: a run of 32 bytes has the low halves of one group, the high halves of the next."""
-    return _halves(packed.unflatten(2, (4, GROUP))).unflatten(3, (2, GROUP)).flatten(2, 3)
+    start = packed.shape[:2]
+    return _halves(packed.reshape(*start, 4, GROUP)).reshape(*start, 8, GROUP)
 
 
 def _scales_and_minima(blocks: Tensor) -> tuple[Tensor, Tensor]:
     """Each [rows, blocks, 8]: d, dmin, and eight pairs of 6-bit scale and minimum in twelve bytes."""
-    first, second, third = blocks[:, :, 4:16].split(4, dim=2)
+    first, second, third = torch.split(blocks[:, :, 4:16], 4, dim=2)
     scales = torch.cat([first & 63, third & 15 | first >> 6 << 4], dim=2)
     minima = torch.cat([second & 63, third >> 4 | second >> 6 << 4], dim=2)
     return _float16(blocks, 0).unsqueeze(2) * scales, _float16(blocks, 2).unsqueeze(2) * -minima.float()
