@@ -112,7 +112,7 @@ class GraphedDecoder:
             return []
         if self.splits_attention and (together := self._find(chunks)):
             return [(together, chunks)]
-        runs = []
+        runs = list[tuple[GraphKey, Sequence[Chunk]]]()
         for chunk in chunks:
             key = self._find([chunk])
             if key is None:
