@@ -1,4 +1,7 @@
-"""Section 13: the served model with what is off by default: cuDNN's attention, and attention that splits over keys."""
+"""Section 13: the served model with what is off by default: cuDNN's attention, attention that splits over keys, 4 bits.
+
+Also how fast a card dequantizes the blocks of GGUF files.
+"""
 
 from __future__ import annotations
 
@@ -17,13 +20,20 @@ from proof.sizes import Sizes
 from proof.speed import graphed_of
 
 from inference.backends.llama.decoder import Decoder
+from inference.backends.llama.graphs import GraphedDecoder
+from inference.backends.llama.int4 import int4_weights
+from inference.backends.llama.weights import VALUES_AT_ONCE
 from inference.backends.model import Chunk
+from inference.checkpoints.gguf.blocks import dequantized
 from kv_store.interface import Workspace
 
 TOKENS = 8
 PREFILL_CHUNK = 256
 KEYS = 60
-DEFAULT, WITH_CUDNN, SPLIT = "default", "cuDNN allowed", "split attention"
+DEFAULT, WITH_CUDNN, SPLIT, INT4 = "default", "cuDNN allowed", "split attention", "int4"
+SEQUENCES = (2, 4)
+"""Each with a new token, whose replay in one graph is measured beside that in turn."""
+BLOCK = {"Q4_K": (144, 256), "Q6_K": (210, 256)}  # bytes and values
 
 
 def section(card: Card, sizes: Sizes) -> Section:
@@ -32,14 +42,19 @@ def section(card: Card, sizes: Sizes) -> Section:
 
 
 def _measure(card: Card, sizes: Sizes) -> Iterator[Row]:
-    for variant in (DEFAULT, WITH_CUDNN, SPLIT):
+    for variant in (DEFAULT, WITH_CUDNN, SPLIT, INT4):
         if variant == SPLIT and not card.is_real:
             yield {"variant": variant, "missing": "a simulated device does not run Triton"}
             continue
         with _cudnn(allowed=variant == WITH_CUDNN):
-            for row in _of_variant(card, sizes, split_attention=variant == SPLIT):
+            for row in _of_variant(card, sizes, variant):
                 yield {"variant": variant, **row}
         card.free_bytes()
+    for kind, (size, values) in BLOCK.items():
+        rows, blocks = VALUES_AT_ONCE // values // sizes.product, sizes.product
+        stored = torch.zeros(max(1, rows), blocks * size, dtype=torch.uint8, device=card.device)
+        seconds = card.median_s(partial(dequantized, stored, kind))
+        yield {"variant": "GGUF blocks", "kind": kind, "values_per_s": max(1, rows) * blocks * values / seconds}
 
 
 @contextmanager
@@ -52,11 +67,17 @@ def _cudnn(*, allowed: bool) -> Iterator[None]:
         torch.backends.cuda.enable_cudnn_sdp(before)
 
 
-def _of_variant(card: Card, sizes: Sizes, *, split_attention: bool) -> Iterator[Row]:
-    graphed, _ = graphed_of(card, sizes, sizes.served, split_attention=split_attention)
-    if split_attention and not graphed.splits_attention:
+def _of_variant(card: Card, sizes: Sizes, variant: str) -> Iterator[Row]:
+    split = variant == SPLIT
+    graphed, weights = graphed_of(card, sizes, sizes.served, split_attention=split)
+    if split and not graphed.splits_attention:
         yield {"missing": "Triton is not installed, or does not compute these heads"}
         return
+    if variant == INT4:
+        packed = int4_weights(weights, card.device, tied=weights.head is weights.embedding)
+        graphed = GraphedDecoder(Decoder(sizes.models[sizes.served], {}, packed, sizes.context))
+        del weights, packed
+        yield {"bytes": graphed.weights_bytes}
     workspace = graphed.new_workspace()
     for visible in sizes.visible:
         chunks = [Chunk([7], visible - 1, workspace, wanted=1)]
@@ -64,12 +85,24 @@ def _of_variant(card: Card, sizes: Sizes, *, split_attention: bool) -> Iterator[
         seconds = card.median_s(partial(graphed.forward, chunks))
         row = {"visible": visible, "graph_ms": seconds * 1e3, "replayed": is_replayed(graphed, *chunks)}
         yield {**row, "splits": graphed.splits_attention}
-    if not split_attention:  # it changes graphs alone
+    if split:
+        for count in SEQUENCES:
+            chunks = [Chunk([7], sizes.visible[0] - 1, graphed.new_workspace(), wanted=1) for _ in range(count)]
+            in_turn = card.median_s(partial(graphed.forward, chunks))
+            while graphed.prepare():
+                pass
+            yield {
+                "sequences": count,
+                "in_turn_ms": in_turn * 1e3,
+                "together_ms": card.median_s(partial(graphed.forward, chunks)) * 1e3,
+            }
+    else:  # it changes graphs alone
         yield _eager(card, sizes, graphed.plain, workspace)
     del graphed, workspace, chunks
     card.free_bytes()
-    requests = min(KEYS, sizes.requests)
-    yield from session_rows(card, sizes, sizes.served, tiny_tokenizer(), requests, split_attention=split_attention)
+    if variant != INT4:
+        requests = min(KEYS, sizes.requests)
+        yield from session_rows(card, sizes, sizes.served, tiny_tokenizer(), requests, split_attention=split)
 
 
 def _eager(card: Card, sizes: Sizes, plain: Decoder, workspace: Workspace) -> Row:
@@ -97,7 +130,11 @@ def _conclude(rows: Sequence[Row]) -> Iterator[Finding]:
             parts.append("graph " + ", ".join(f"{row['visible']}: {row['graph_ms']:.2f}" for row in graphs) + " ms")
         if any(not row["splits"] for row in graphs if variant == SPLIT):
             parts.append("IT COULD NOT BE RECORDED")
+        parts += [f"{row['kind']} {row['values_per_s'] / 1e9:.1f}G values/s" for row in own if "kind" in row]
+        parts += [f"weights {row['bytes'] / 2**20:.0f} MiB" for row in own if "bytes" in row]
         for row in own:
+            if "sequences" in row:
+                parts.append(f"{row['sequences']} sequences {row['together_ms']:.2f} ms, in turn {row['in_turn_ms']:.2f}")
             if "token_ms" in row:
                 first, second = row["prefill_ms"]
                 parts.append(f"eager {row['token_ms']:.2f} ms, prompt of {row['prompt']} {first:.0f}, again {second:.0f} ms")

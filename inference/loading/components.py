@@ -19,6 +19,7 @@ from inference.backends.cpu.packing import WeightType
 from inference.backends.cpu.stored import Matrix, QuantizedGgufReader
 from inference.backends.llama.decoder import Decoder
 from inference.backends.llama.graphs import GraphedDecoder
+from inference.backends.llama.int4 import int4_weights
 from inference.backends.llama.quantized import quantized
 from inference.backends.llama.weights import (
     DecoderWeights,
@@ -118,12 +119,20 @@ def _read_weights(
     report: ReportProgress,
 ) -> DecoderWeights:
     """The weights on the device; via main memory if quantized for a GPU, which may lack room for the originals."""
+    progress = partial(report, "reading the weights")
+    if setting == "int4":
+        quantized_reader: WeightsReader[Matrix] = (
+            _quantized_reader(checkpoint, shape, dtype, setting)
+            if isinstance(checkpoint, GgufCheckpoint)
+            else TensorReader(checkpoint.weights(), None, torch.device("cpu"))
+        )
+        return int4_weights(StreamedWeights(shape, quantized_reader, progress), device, tied=shape.tied_embeddings)
     first = device if setting == "auto" else torch.device("cpu")
     if isinstance(checkpoint, GgufCheckpoint):
         reader: WeightsReader[Tensor] = GgufReader(checkpoint.weights(), shape, dtype, first)
     else:
         reader = TensorReader(checkpoint.weights(), dtype, first)
-    weights = read_decoder_weights(shape, reader, partial(report, "reading the weights"))
+    weights = read_decoder_weights(shape, reader, progress)
     if setting == "auto":
         return weights
     report("quantizing the weights", None)

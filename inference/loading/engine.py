@@ -7,7 +7,6 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -30,6 +29,7 @@ from kv_store.snapshots import FEWEST_SNAPSHOTS, Snapshots
 from kv_store.store import PagedStore
 from kv_store.tiers import MemoryStorage, Tier
 from protocol.errors import BadInput, BadModel, DeviceLost
+from protocol.version import own_version
 
 if TYPE_CHECKING:
     import torch
@@ -126,7 +126,7 @@ def load_engine(options: EngineOptions, progress: ReportProgress | None = None, 
             log.info("memory of %s with the measured snapshots, in bytes: %s", device, memory)
         pages = memory.store - memory.snapshots
         budgets = TierBudgets(pages, host_bytes, options.cache_folder, options.cache_bytes, memory.snapshots)
-        arithmetic = f"{dtype}, {options.weights} weights, {model.arithmetic}, midfill {version('midfill')}"
+        arithmetic = f"{dtype}, {options.weights} weights, {model.arithmetic}, midfill {own_version()}"
         identity = fingerprint(checkpoint, arithmetic)
         layout = getattr(model, "state_layout", None)
         store, prepare_store = open_store(budgets, model.kv_shape, model.device, identity, layout)

@@ -133,10 +133,10 @@ def plan_memory(demand: MemoryDemand, free: int) -> MemoryPlan:
 def weights_bytes(demand: MemoryDemand) -> int:
     """Bytes of the weights in memory.
 
-    On a GPU, int8 and fp8 take one byte per value, and one scale per row. The CPU kernel quantizes every matrix, and
-    adds a float16 scale, for int4 also a minimum, per group of columns; embedding and head have 8 bits at least. Of a
-    GGUF file it keeps the types unless a setting says otherwise, and of any file matrices of 16 bits; the other
-    backends widen them to the dtype.
+    On a GPU, int8 and fp8 take one byte per value, and one scale per row; int4 takes what it takes in the kernel, but
+    leaves the head. The CPU kernel quantizes every matrix, and adds a float16 scale, for int4 also a minimum, per group of
+    columns; embedding and head have 8 bits at least. Of a GGUF file it keeps the types unless a setting says otherwise, and
+    of any file matrices of 16 bits; the other backends widen them to the dtype.
     """
     if demand.weights in KERNEL_BITS and not demand.on_gpu:
         return _kernel_bytes(demand)
@@ -155,9 +155,9 @@ def weights_bytes(demand: MemoryDemand) -> int:
         if demand.on_kernel and tensor.type_name in HALVES and len(shape) == 2:
             total += values * 2
         else:
-            total += _rounded(shape) if demand.weights != "auto" and _is_quantized(name, shape) else values * size
+            total += _rounded(shape, demand.weights) if _is_quantized(name, shape, demand.weights) else values * size
         if name == EMBEDDING and tied and demand.weights == "fp8":
-            total += _rounded(shape)  # the head is a separate copy
+            total += _rounded(shape, demand.weights)  # the head is a separate copy
     return total
 
 
@@ -229,9 +229,12 @@ def _tensors(files: Sequence[WeightsFile]) -> Iterator[tuple[str, StoredTensor]]
     return chain.from_iterable(file.tensors.items() for file in files)
 
 
-def _is_quantized(name: str, shape: Sequence[int]) -> bool:
-    return len(shape) == 2 and name != EMBEDDING
+def _is_quantized(name: str, shape: Sequence[int], weights: Weights) -> bool:
+    if len(shape) != 2 or name == EMBEDDING or weights == "auto":
+        return False
+    return weights != "int4" or (name != HEAD and shape[0] % 8 == shape[1] % 32 == 0)
 
 
-def _rounded(shape: Sequence[int]) -> int:
-    return math.prod(shape) + 4 * shape[0]
+def _rounded(shape: Sequence[int], weights: Weights) -> int:
+    values = math.prod(shape)
+    return int(values * KERNEL_BITS[weights] / 8) if weights == "int4" else values + 4 * shape[0]

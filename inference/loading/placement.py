@@ -229,23 +229,23 @@ def weights_problem(weights: Weights, device: str, dtype: str, capability: tuple
     on_gpu = device.startswith("cuda")
     if weights == "auto" or (device == "cpu" and weights != "fp8"):
         return ""
-    if weights == "int4":
-        return f"int4 weights need the CPU kernel, and the model runs on {device}: choose weights int8 or auto"
     if not on_gpu:
-        remedy = "choose weights auto, or int8 or int4 on a CPU"
-        return f"{weights} weights need a CUDA GPU, and the model runs on {device}: {remedy}"
-    if find_spec("torchao") is None:
+        kernel = "the CPU kernel or " if weights == "int4" else ""
+        remedy = "choose weights int8 or auto" if weights == "int4" else "choose weights auto, or int8 or int4 on a CPU"
+        return f"{weights} weights need {kernel}a CUDA GPU, and the model runs on {device}: {remedy}"
+    if weights != "int4" and find_spec("torchao") is None:
         return f"{weights} weights on a GPU need the package torchao: install torchao>=0.18"
     if weights == "int8":
         overflow = "int8 weights are multiplied before they are scaled, which overflows float16"
         remedy = "choose dtype auto, bfloat16 or float32, or weights auto"
         return f"{overflow}: {remedy}" if dtype == "float16" else ""
-    if dtype != "bfloat16":
-        return f"fp8 weights are multiplied in bfloat16, not in {dtype}: choose dtype auto or bfloat16"
-    if capability is not None and capability < FP8_CAPABILITY:
-        needed, found = (".".join(map(str, version)) for version in (FP8_CAPABILITY, capability))
-        lacks = f"fp8 weights need a GPU of compute capability {needed} or more, and {device} has {found}"
+    least = FP8_CAPABILITY if weights == "fp8" else BFLOAT16_CAPABILITY
+    if capability is not None and capability < least:
+        needed, found = (".".join(map(str, version)) for version in (least, capability))
+        lacks = f"{weights} weights need a GPU of compute capability {needed} or more, and {device} has {found}"
         return f"{lacks}: choose weights auto or int8"
+    if dtype != "bfloat16":
+        return f"{weights} weights are multiplied in bfloat16, not in {dtype}: choose dtype auto or bfloat16"
     return ""
 
 

@@ -9,7 +9,6 @@ from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from importlib.metadata import version
 from pathlib import Path
 from statistics import quantiles
 
@@ -20,6 +19,7 @@ from inference.checkpoints.checkpoint import BUNDLED_FOLDERS
 from inference.loading.options import EngineOptions
 from protocol.messages import Usage
 from protocol.settings import BUNDLED_MODEL, TINY_MODEL
+from protocol.version import own_version
 
 PROMPT_TOKENS = 512
 MOST_PROMPT_MS = 2000.0
@@ -52,7 +52,7 @@ class SpeedRecord:
     def __init__(self, folder: Path, options: EngineOptions) -> None:
         # The folder of a model of ours differs between its editions; a home folder may be shared between machines.
         model = BUNDLED_FOLDERS.get(options.model, options.model)
-        machine = (platform.node(), platform.machine(), usable_threads(), version("midfill"))
+        machine = (platform.node(), platform.machine(), usable_threads(), own_version())
         key = (str(model), options.device, options.dtype, options.weights, options.threads, options.kernel, *machine)
         self.model = options.model
         self._path = folder / f"speed-{hashlib.sha256(repr(key).encode()).hexdigest()[:16]}.json"

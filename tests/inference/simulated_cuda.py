@@ -319,6 +319,9 @@ class SimulatedCuda:
         here.pop("pin_memory", None)
         if func is aten._scaled_dot_product_flash_attention.default:
             return _flash(*_mapped(_values, args), **_mapped(_values, here))
+        if func in (aten._convert_weight_to_int4pack.default, aten._weight_int4pack_mm.default):
+            emulated = _int4_packed if func is aten._convert_weight_to_int4pack.default else _int4_product
+            return emulated(*_mapped(_values, args))
         return func(*_mapped(_values, args), **_mapped(_values, here))
 
     def _wrapped(self, func: Any, args: Any, kwargs: Any, results: Any, device: torch.device) -> Any:
@@ -464,6 +467,26 @@ class SimulatedCuda:
             for leaf in _leaves(results):
                 if _storage(leaf.held) in made:
                     _poison(leaf.held)
+
+
+def _int4_packed(pairs: Tensor, tiles: int) -> Tensor:
+    """The shape that the GPU's layout has, in an order of our own: only the product below reads it."""
+    rows, columns = pairs.shape[0], 2 * pairs.shape[1]
+    assert pairs.dtype == torch.uint8
+    assert tiles in (2, 4, 8)
+    assert rows % 8 == columns % (16 * tiles) == 0, f"{rows} rows, {columns} columns, {tiles} tiles"
+    return pairs.contiguous().view(torch.int32).reshape(rows // 8, columns // (16 * tiles), 32, tiles // 2)
+
+
+def _int4_product(x: Tensor, packed: Tensor, group: int, scales: Tensor) -> Tensor:
+    """In the higher half of a byte is the column of even number, and 8 stands for the second of a group's scales."""
+    pairs = packed.reshape(packed.shape[0] * 8, -1).view(torch.uint8)
+    assert (x.dtype, scales.dtype) == (torch.bfloat16, torch.bfloat16)
+    assert scales.shape == (2 * pairs.shape[1] // group, len(pairs), 2)
+    numbers = torch.stack([pairs >> 4, pairs & 15], dim=2).flatten(1).float().unflatten(1, (-1, group)) - 8
+    factors = scales.float().transpose(0, 1).unsqueeze(3)  # [rows, groups, 2, 1]
+    weights = (numbers * factors[:, :, 0] + factors[:, :, 1]).flatten(1)
+    return (x.float() @ weights.T).to(torch.bfloat16)
 
 
 def _is_for_flash(params: Any, debug: bool = False) -> bool:

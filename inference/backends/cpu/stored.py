@@ -45,7 +45,7 @@ class StoredRows:
         if tensor.type_name in BLOCK_FORMATS and (matrix.type == tensor.kernel_type or matrix.type != "int8"):
             read_rows(stored, tensor.type_name, np.ascontiguousarray(wanted - first), matrix, places)
             return
-        exact = dequantized(stored.reshape(-1, size)[wanted - first], tensor.type_name)
+        exact = dequantized(torch.from_numpy(stored.reshape(-1, size)[wanted - first]), tensor.type_name)
         rounded = quantize(exact, "int8")
         matrix.numbers[places], matrix.scales[places] = rounded.numbers, rounded.scales
 

@@ -4,7 +4,8 @@ At batch 1 a GPU computes a layer's matrices faster than the CPU can launch thei
 launch. It requires fixed shapes at fixed addresses. So tokens and visible positions are padded to buckets, with one
 graph per workspace and pair of buckets. The first graphs of a workspace are recorded with it, and serve all short
 forwards until the others, each for fewer positions or tokens, are recorded at rest. With `split_attention`, which reads
-length and address on the device, there is one graph per bucket of tokens, for all workspaces.
+length and address on the device, there is one graph per bucket of tokens, for all workspaces; and one for several
+sequences at a time, which reads the weights once for all of them, recorded at rest after it was missed.
 """
 
 from __future__ import annotations
@@ -32,12 +33,12 @@ FIRST_BUCKETS = (1, 4, 16)
 VISIBLE_TOKENS = 512
 """The number of visible tokens is padded to this times a power of two."""
 MOST_IN_TURN = 4
-"""Up to so many sequences' graphs are replayed one after the other; more are faster in one forward without graphs."""
+"""Up to so many sequences are replayed, in one graph or one after the other; more are faster in a forward without."""
 
 log = logging.getLogger(__name__)
 
-GraphKey = tuple[KVWorkspace | None, int, int]
-"""Workspace (None for a graph that serves all), tokens of the forward, and visible tokens."""
+GraphKey = tuple[KVWorkspace | None, int, int, int]
+"""Workspace (None for a graph that serves all), sequences, tokens of each, and visible tokens."""
 
 
 class GraphedDecoder:
@@ -79,7 +80,7 @@ class GraphedDecoder:
         workspace = self.plain.new_workspace()
         self._workspaces.append(workspace)
         for tokens in FIRST_BUCKETS:
-            key = (self._shared(workspace), tokens, self.context_tokens)
+            key = (self._shared(workspace), 1, tokens, self.context_tokens)
             if tokens <= self.context_tokens and key not in self._replays and self._has_room():
                 self._add(key)
         return workspace
@@ -91,21 +92,33 @@ class GraphedDecoder:
 
     @torch.inference_mode()
     def forward(self, chunks: Sequence[Chunk]) -> list[tuple[Choice, ...]]:
-        """As in the interface; replays in turn if every chunk has a graph, and there are few.
+        """As in the interface; replays if every chunk has a graph, and there are few.
 
         Graphs compute logits, so a forward without a wanted token is the decoder's.
         """
-        keys = [self._find(chunk) for chunk in chunks]
-        if None in keys or len(chunks) > MOST_IN_TURN or not any(chunk.wanted for chunk in chunks):
+        runs = self._runs(chunks) if any(chunk.wanted for chunk in chunks) else []
+        if not runs:
             return self.plain.forward(chunks)
         answers = []
-        for chunk, key in zip(chunks, keys, strict=True):
-            assert key is not None
-            assert isinstance(chunk.workspace, KVWorkspace)
-            self._buffers.fill(chunk.token_ids, chunk.start, chunk.workspace)
+        for key, run in runs:
+            self._buffers.fill(run, key[2])
             self._replays[key]()
-            answers.append(self._buffers.choices(chunk))
+            answers += [self._buffers.choices(chunk, place * key[2]) for place, chunk in enumerate(run)]
         return answers
+
+    def _runs(self, chunks: Sequence[Chunk]) -> list[tuple[GraphKey, Sequence[Chunk]]]:
+        """The replay of all chunks, or else one of each in turn; none if there are too many chunks, or too few graphs."""
+        if len(chunks) > MOST_IN_TURN:
+            return []
+        if self.splits_attention and (together := self._find(chunks)):
+            return [(together, chunks)]
+        runs = list[tuple[GraphKey, Sequence[Chunk]]]()
+        for chunk in chunks:
+            key = self._find([chunk])
+            if key is None:
+                return []
+            runs.append((key, [chunk]))
+        return runs
 
     def prepare(self) -> bool:
         """Record one missing graph, first those that forwards lacked; False if none is missing or has room."""
@@ -123,13 +136,13 @@ class GraphedDecoder:
     @torch.inference_mode()
     def _add(self, key: GraphKey) -> None:
         """Record a graph; after an error, most often for memory, no more are recorded."""
-        owner, tokens, visible = key
+        owner, sequences, tokens, visible = key
         workspace = owner or self._workspaces[0]
         try:
             resident = workspace.export_kv(0, tokens)  # recording overwrites it
             try:
-                self._buffers.fill([], 0, workspace)
-                recording = self._record(lambda: self._buffers.compute(owner, tokens, visible))
+                self._buffers.fill([Chunk([0] * tokens, 0, workspace)] * sequences, tokens)
+                recording = self._record(lambda: self._buffers.compute(owner, sequences, tokens, visible))
             finally:
                 workspace.import_kv(0, resident, tokens)
         except Exception as error:
@@ -162,31 +175,31 @@ class GraphedDecoder:
         for owner in dict.fromkeys(map(self._shared, self._workspaces)):
             for visible in self._visible_buckets():
                 for tokens in TOKEN_BUCKETS:
-                    if tokens <= visible and (owner, tokens, visible) not in self._replays:
-                        yield (owner, tokens, visible)
+                    if tokens <= visible and (owner, 1, tokens, visible) not in self._replays:
+                        yield (owner, 1, tokens, visible)
 
     def _shared(self, workspace: KVWorkspace) -> KVWorkspace | None:
         """The workspace as part of a key."""
         return None if self.splits_attention else workspace
 
-    def _find(self, chunk: Chunk) -> GraphKey | None:
-        """The smallest recorded graph that covers the chunk; None if there is none. Notes that a smaller one misses."""
-        fitting = self._fitting(chunk)
+    def _find(self, chunks: Sequence[Chunk]) -> GraphKey | None:
+        """The smallest recorded graph that covers the chunks; None if there is none. Notes that a smaller one misses."""
+        fitting = self._fitting(chunks)
         smallest = next(fitting, None)
         if smallest is None or smallest in self._replays:
             return smallest
         self._missed[smallest] = None
         return next((key for key in fitting if key in self._replays), None)
 
-    def _fitting(self, chunk: Chunk) -> Iterator[GraphKey]:
-        """The keys of all graphs that could cover a chunk, from the smallest."""
-        workspace = chunk.workspace
+    def _fitting(self, chunks: Sequence[Chunk]) -> Iterator[GraphKey]:
+        """The keys of all graphs that could cover the chunks, from the smallest."""
+        workspace, count = chunks[0].workspace, len(chunks)
         assert isinstance(workspace, KVWorkspace), f"expected a KVWorkspace, not a {type(workspace).__name__}"
-        owner = self._shared(workspace)
+        owner, longest = self._shared(workspace), max(len(chunk.token_ids) for chunk in chunks)
         for tokens in TOKEN_BUCKETS:
-            stop = chunk.start + tokens
-            if tokens >= len(chunk.token_ids) and stop <= self.context_tokens:
-                yield from ((owner, tokens, visible) for visible in self._visible_buckets() if visible >= stop)
+            stop = max(chunk.start for chunk in chunks) + tokens
+            if tokens >= longest and stop <= self.context_tokens and count * tokens <= TOKEN_BUCKETS[-1]:
+                yield from ((owner, count, tokens, visible) for visible in self._visible_buckets() if visible >= stop)
 
     def _visible_buckets(self) -> Iterator[int]:
         bucket = VISIBLE_TOKENS
@@ -202,46 +215,58 @@ class _Buffers:
     def __init__(self, decoder: Decoder) -> None:
         most = TOKEN_BUCKETS[-1]
         self._decoder = decoder
-        self._inputs = torch.zeros(2 + most, dtype=torch.int64, device=decoder.device)
-        self._address, self._start, self._token_ids = self._inputs[:1], self._inputs[1:2], self._inputs[2:]
+        self._inputs = torch.zeros(2 * MOST_IN_TURN + most, dtype=torch.int64, device=decoder.device)
+        self._addresses, self._starts, self._token_ids = torch.split(self._inputs, [MOST_IN_TURN, MOST_IN_TURN, most])
         self._positions = torch.arange(decoder.context_tokens, device=decoder.device)
         self._logits = torch.zeros(most, decoder.architecture.vocabulary, device=decoder.device)
         self._best = torch.zeros(most, dtype=torch.int64, device=decoder.device)
         self._logprobs = torch.zeros(most, device=decoder.device)
 
-    def fill(self, token_ids: Sequence[int], start: int, workspace: KVWorkspace) -> None:
-        """Write a chunk's workspace, position and tokens, in one copy; padding keeps the tokens of earlier chunks."""
-        inputs = [workspace.buffer.data_ptr(), start, *token_ids]
+    def fill(self, chunks: Sequence[Chunk], tokens: int) -> None:
+        """Write the chunks' workspaces, positions and tokens, padded to `tokens` each, in one copy."""
+        unused = [0] * (MOST_IN_TURN - len(chunks))
+        inputs = [*(chunk.workspace.buffer.data_ptr() for chunk in chunks if isinstance(chunk.workspace, KVWorkspace)), *unused]
+        inputs += [*(chunk.start for chunk in chunks), *unused]
+        for chunk in chunks:
+            inputs += [*chunk.token_ids, *[0] * (tokens - len(chunk.token_ids))]
         self._inputs[: len(inputs)] = torch.tensor(inputs)
 
-    def compute(self, workspace: KVWorkspace | None, tokens: int, visible: int) -> None:
+    def compute(self, workspace: KVWorkspace | None, sequences: int, tokens: int, visible: int) -> None:
         """Run the forward with kernels whose shapes and addresses depend on the arguments alone.
 
-        Without a workspace, the kernels find that of the last `fill`.
+        Without a workspace, the kernels find those of the last `fill`.
         """
-        positions = self._start + self._positions[:tokens]
-        span = self._split(positions) if workspace is None else self._masked(workspace, positions, visible)
-        logits = self._decoder.logits(self._decoder.hidden_of(self._token_ids[:tokens], [span]))
+        spans: list[SequenceSpan] = []
+        for place in range(sequences):
+            positions = self._starts[place] + self._positions[:tokens]
+            rows = slice(place * tokens, (place + 1) * tokens)
+            if workspace is None:
+                spans.append(self._split(place, rows, positions))
+            else:
+                spans.append(self._masked(workspace, rows, positions, visible))
+        count = sequences * tokens
+        logits = self._decoder.logits(self._decoder.hidden_of(self._token_ids[:count], spans))
         best, logprobs = best_tokens(logits)
         for buffer, result in ((self._logits, logits), (self._best, best), (self._logprobs, logprobs)):
-            buffer[:tokens] = result
+            buffer[:count] = result
 
-    def _masked(self, workspace: KVWorkspace, positions: Tensor, visible: int) -> SequenceSpan:
+    def _masked(self, workspace: KVWorkspace, rows: slice, positions: Tensor, visible: int) -> SequenceSpan:
         architecture, tokens = self._decoder.architecture, len(positions)
         hidden_from = self._positions[:visible] > positions[:, None]
         mask = torch.zeros(tokens, visible, dtype=self._decoder.kv_shape.dtype, device=self._decoder.device)
         mask = mask.masked_fill_(hidden_from, float("-inf")).repeat(architecture.heads // architecture.kv_heads, 1)
-        return AttentionSpan(slice(0, tokens), positions, visible, workspace, mask if tokens > 1 else mask[:1])
+        return AttentionSpan(rows, positions, visible, workspace, mask if tokens > 1 else mask[:1])
 
-    def _split(self, positions: Tensor) -> SplitSpan:
+    def _split(self, place: int, rows: slice, positions: Tensor) -> SplitSpan:
         from inference.backends.llama.split_attention import SplitSpan
 
-        rows, longest = slice(0, len(positions)), self._decoder.context_tokens
-        return SplitSpan(rows, positions, self._start, self._address, longest)
+        start, address = self._starts[place : place + 1], self._addresses[place : place + 1]
+        return SplitSpan(rows, positions, start, address, self._decoder.context_tokens)
 
-    def choices(self, chunk: Chunk) -> tuple[Choice, ...]:
-        """The next token of each of the chunk's last `wanted` tokens."""
-        rows = slice(len(chunk.token_ids) - chunk.wanted, len(chunk.token_ids))
+    def choices(self, chunk: Chunk, first: int) -> tuple[Choice, ...]:
+        """The next token of each of the last `wanted` tokens of a chunk that begins at row `first`."""
+        stop = first + len(chunk.token_ids)
+        rows = slice(stop - chunk.wanted, stop)
         if chunk.needs_logits:
             return choose(self._logits[rows], chunk)
         return choices(self._best[rows], self._logprobs[rows])

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import fields
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -19,6 +19,8 @@ from protocol.errors import BadInput
 from protocol.settings import Weights
 
 Quantize = Callable[[Tensor], Tensor]
+
+M = TypeVar("M")
 
 MATRICES = ("qkv", "attention_out", "gate_up", "down")
 FP8_SIDES = 16  # torch._scaled_mm requires sides that are multiples of it
@@ -36,23 +38,29 @@ def quantized(weights: DecoderWeights, scheme: Weights, device: torch.device) ->
     except ImportError as error:
         raise BadInput(f"{scheme} weights on a GPU need torchao>=0.18, which cannot be imported: {error}") from error
     quantize = {"int8": _int8, "fp8": _fp8}[scheme]
-    embedding = weights.embedding.to(device)
+
+    def move(tensor: Tensor) -> Tensor:
+        return tensor.to(device)
+
+    embedding = move(weights.embedding)
     tied = weights.head is weights.embedding
-    head = embedding if tied else weights.head.to(device)
+    head = embedding if tied else move(weights.head)
     return DecoderWeights(
         embedding=embedding,
-        layers=tuple(_quantized_layer(layer, quantize, device) for layer in weights.layers),
-        final_norm=weights.final_norm.to(device),
+        layers=tuple(changed_layer(layer, lambda tensor: quantize(move(tensor)), move) for layer in weights.layers),
+        final_norm=move(weights.final_norm),
         head=head if tied and scheme == "int8" else quantize(head),
     )
 
 
-def _quantized_layer(layer: LayerWeights[Tensor], quantize: Quantize, device: torch.device) -> LayerWeights[Tensor]:
+def changed_layer(
+    layer: LayerWeights[M], quantize: Callable[[M], Tensor], move: Callable[[Tensor], Tensor]
+) -> LayerWeights[Tensor]:
+    """The layer with its matrices quantized, and its other tensors moved."""
     tensors: dict[str, Any] = {}
     for field in fields(LayerWeights):
-        tensor: Tensor | None = getattr(layer, field.name)
-        moved = None if tensor is None else tensor.to(device)
-        tensors[field.name] = quantize(moved) if moved is not None and field.name in MATRICES else moved
+        tensor = getattr(layer, field.name)
+        tensors[field.name] = None if tensor is None else (quantize if field.name in MATRICES else move)(tensor)
     return LayerWeights(**tensors)
 
 

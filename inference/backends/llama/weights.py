@@ -265,11 +265,14 @@ def _bias(reader: WeightsReader[M_co], modules: Mapping[str, int]) -> Tensor | N
     return torch.cat([reader.vector(f"{name}.bias", count) for name, count in modules.items()])
 
 
+VALUES_AT_ONCE = 2**23
+"""Of a GGUF file, that are dequantized together, and take 100 MB meanwhile."""
+
 _TURNED = (".q_proj.weight", ".k_proj.weight", ".q_proj.bias", ".k_proj.bias")
 
 
 class GgufReader:
-    """Implements `WeightsReader[Tensor]`: dequantizes every tensor."""
+    """Implements `WeightsReader[Tensor]`: dequantizes every tensor, on the device that will hold it."""
 
     def __init__(
         self, files: Sequence[WeightsFile], architecture: Architecture, dtype: torch.dtype, device: torch.device
@@ -283,25 +286,31 @@ class GgufReader:
         return name in self._stored
 
     def vector(self, name: str, count: int) -> Tensor:
-        stored, tensor = self._open(name, count)
-        return self._tensor(stored, tensor).flatten()
+        return self._read({name: count}, 1, count).flatten()
 
     def taps(self, name: str, channels: int, width: int) -> Tensor:
-        return self._tensor(*self._open(name, channels, width))
+        return self._read({name: channels}, width, channels, width)
 
     def matrix(self, rows: Mapping[str, int], columns: int) -> Tensor:
-        return torch.cat([self._tensor(*self._open(name, count, columns)) for name, count in rows.items()])
+        return self._read(rows, columns)
 
-    def _tensor(self, stored: NDArray[np.uint8], tensor: StoredTensor) -> Tensor:
-        return gguf_blocks.dequantized(stored, tensor.type_name).to(self._device, self._dtype)
+    def _read(self, rows: Mapping[str, int], columns: int, *shape: int) -> Tensor:
+        """The tensors one below the other, dequantized on the device; shape: of a single one, if not [rows, columns]."""
+        whole = torch.empty(sum(rows.values()), columns, dtype=self._dtype, device=self._device)
+        at_once = max(1, VALUES_AT_ONCE // columns)
+        for (name, count), part in zip(rows.items(), torch.split(whole, list(rows.values())), strict=True):
+            stored, tensor = self._open(name, *(shape or (count, columns)))
+            for piece, goal in zip(torch.split(stored, at_once), torch.split(part, at_once), strict=True):
+                goal.copy_(gguf_blocks.dequantized(piece.to(self._device), tensor.type_name))
+        return whole
 
-    def _open(self, name: str, *shape: int) -> tuple[NDArray[np.uint8], StoredTensor]:
+    def _open(self, name: str, *shape: int) -> tuple[Tensor, StoredTensor]:
         """The stored bytes [rows, bytes of a row], of a vector [count, bytes of a number]; read when they are used."""
         file, tensor = self.find(name, *shape)
         stored: NDArray[Any] = np.memmap(
-            file.path, np.uint8, "r", offset=tensor.start, shape=(shape[0], (tensor.stop - tensor.start) // shape[0])
+            file.path, np.uint8, "c", offset=tensor.start, shape=(shape[0], (tensor.stop - tensor.start) // shape[0])
         )
-        return stored[self.order(name, shape[0])], tensor
+        return torch.from_numpy(stored[self.order(name, shape[0])]), tensor
 
     def find(self, name: str, *shape: int) -> tuple[WeightsFile, StoredTensor]:
         """The file that has the tensor of this name; BadModel if none has, or if it has another shape."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Sequence
-from importlib.metadata import version
 from typing import Annotated, Any
 
 from msgspec import Meta, Struct
@@ -16,6 +15,7 @@ from inference.core.http.requests import Api, TextPiece, cached_tokens, session_
 from inference.core.http.responses import EVENTS, error_event, event, streamed
 from protocol.messages import MAX_SNIPPETS, Completion, CompletionRequest, Snippet, StopRule
 from protocol.stopping import columns
+from protocol.version import own_version
 
 MAX_RESPONSE_FIELDS = 64
 
@@ -93,7 +93,7 @@ class LlamaCpp(Api):
                 "total_slots": 1,
                 "model_path": status.model,
                 "model_alias": status.model,
-                "build_info": f"midfill {version('midfill')}",
+                "build_info": f"midfill {own_version()}",
             }
         )
 

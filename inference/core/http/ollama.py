@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import AsyncGenerator
 from datetime import UTC, datetime
-from importlib.metadata import version
 from typing import Any
 
 from msgspec.structs import replace
@@ -18,6 +17,7 @@ from inference.core.http.bodies import Count, DecodingFields, Fields, Name, Othe
 from inference.core.http.requests import NO_PROMPT, NO_STOP, Api, TextPiece, cached_tokens, session_of, user_of, whole
 from inference.core.http.responses import LINES, line, streamed
 from protocol.messages import Completion, CompletionRequest
+from protocol.version import own_version
 
 OTHERS = OtherFields(
     ignored=frozenset({"model", "name", "raw", "truncate", "shift"}),
@@ -143,7 +143,7 @@ class Ollama(Api):
 
     async def version(self, _request: Request) -> Response:
         """midfill's version."""
-        return JSONResponse({"version": version("midfill")})
+        return JSONResponse({"version": own_version()})
 
     def _options(self, request: Request, body: GenerateBody) -> Options:
         values = {name: value for name, value in (body.options or {}).items() if value is not None}

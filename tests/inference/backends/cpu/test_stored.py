@@ -10,7 +10,6 @@ import torch
 from numpy.typing import NDArray
 
 from inference.backends.cpu.stored import StoredMatrix, StoredRows
-from inference.checkpoints.gguf.blocks import dequantized
 from inference.checkpoints.quantization import QuantizedMatrix
 from inference.checkpoints.weights import StoredTensor
 
@@ -96,12 +95,6 @@ def test_other_types_become_int8_within_half_a_step(file: Path, kind: str) -> No
     assert matrix.type == "int8"
     half_steps = matrix.scales.float().repeat_interleave(32, dim=1) / 2
     assert ((matrix.dequantized() - exact).abs() <= half_steps * 1.001).all()
-
-
-@pytest.mark.parametrize("kind", ["F32", "F16", "BF16"])
-def test_unquantized_types_are_copied(kind: str) -> None:
-    rows = stored(kind)
-    assert torch.equal(dequantized(rows, kind).float(), reference(rows, kind))
 
 
 @pytest.mark.parametrize(

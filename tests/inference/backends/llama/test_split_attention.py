@@ -14,7 +14,7 @@ from torch import Tensor
 
 from inference.backends.llama.decoder import Decoder
 from inference.backends.llama.graphs import FIRST_BUCKETS, TOKEN_BUCKETS, GraphedDecoder
-from inference.backends.model import Chunk
+from inference.backends.model import Choice, Chunk
 from tests.inference.backends.cpu.models import RandomModel
 from tests.inference.backends.llama.test_graphs import SMALL, agree, moved
 from tests.inference.simulated_cuda import SimulatedCuda
@@ -104,7 +104,7 @@ def test_one_graph_per_bucket_serves_every_workspace(
     split_attention: ModuleType, simulated: SimulatedCuda, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with torch.library._scoped_library("midfill_test", "DEF") as library:
-        schema = "(Tensor q, Tensor k, Tensor v, Tensor address, Tensor start, int max_tokens, int layer) -> Tensor"
+        schema = "(Tensor q, Tensor k, Tensor v, Tensor address, Tensor start, int max_tokens, int layer, float scale) -> Tensor"
         library.define(f"attend{schema}")  # so that the simulated device sees the kernels as one operator
         library.impl("attend", split_attention.attend, "CPU")
         monkeypatch.setattr(split_attention, "attend", torch.ops.midfill_test.attend)
@@ -116,7 +116,7 @@ def test_one_graph_per_bucket_serves_every_workspace(
         pairs = [(plain.new_workspace(), graphed.new_workspace()) for _ in range(2)]
         assert simulated.captures == len(FIRST_BUCKETS)  # for both workspaces
         assert not simulated.masks
-        token_ids = model.token_ids(20)
+        token_ids, answers = model.token_ids(20), list[list[tuple[Choice, ...]]]()
         for place, start, stop in ((0, 0, 3), (1, 0, 1), (0, 3, 4), (1, 1, 9), (0, 2, 3)):
             expected, found = (
                 decoder.forward([Chunk(token_ids[start + place : stop + place], start, workspace, 1)])[0]
@@ -125,6 +125,14 @@ def test_one_graph_per_bucket_serves_every_workspace(
             assert agree(found, expected)
         assert simulated.replays - simulated.captures == 5
         assert len(set(graphed._missing())) == len(TOKEN_BUCKETS) - len(FIRST_BUCKETS)
+        for replays in (2, 1):  # in turn, and when that has been recorded in one graph
+            before = simulated.replays
+            for decoder, *places in zip((plain, graphed), *pairs, strict=True):
+                answers.append(decoder.forward([Chunk(token_ids[5:7], 4, places[0], 2), Chunk([9], 2, places[1], 1)]))
+            assert all(map(agree, answers.pop(), answers.pop()))
+            assert simulated.replays - before == replays
+            while graphed.prepare():
+                pass
 
 
 def test_without_triton_graphs_are_masked(

@@ -9,11 +9,15 @@ import torch
 from torch import Tensor
 
 from inference.backends.cpu.stored import QuantizedGgufReader, StoredMatrix
+from inference.backends.llama import weights
 from inference.backends.llama.decoder import rotation_tables
 from inference.backends.llama.weights import DecoderWeights, GgufReader, LayerWeights, TensorReader, read_decoder_weights
 from inference.checkpoints.architecture import Architecture
 from inference.checkpoints.checkpoint import Checkpoint, open_checkpoint
+from inference.checkpoints.gguf import blocks
+from inference.checkpoints.gguf.blocks import dequantized
 from protocol.errors import BadModel
+from tests.inference.simulated_cuda import SimulatedCuda
 from tests.inference.tiny import write_checkpoint
 from tests.inference.tiny_gguf import KERNEL_SHAPE, write_gguf
 
@@ -155,6 +159,28 @@ def test_a_setting_keeps_the_matrices_of_its_type(folder: Path, tmp_path: Path) 
         matrix = reader.matrix(other, 64 if other is embedding else 128)
         assert isinstance(matrix, Tensor)
         assert matrix.dtype == torch.float32
+
+
+def test_a_file_is_dequantized_where_the_weights_will_be_few_rows_at_a_time(
+    simulated: SimulatedCuda, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checkpoint = open_checkpoint(write_gguf(tmp_path / "tiny.gguf", folder, "Q4_1", ffn_up="Q5_0"), "")
+    rows = {GATE_UP: 128, GATE_UP.replace("gate", "up"): 128}
+    files, architecture = checkpoint.weights(), architecture_of(checkpoint)
+    expected = GgufReader(files, architecture, torch.bfloat16, CPU).matrix(rows, 64)
+    pieces = list[tuple[str, int]]()
+
+    def noting(stored: Tensor, kind: str) -> Tensor:
+        pieces.append((str(stored.device), len(stored)))
+        return dequantized(stored, kind)
+
+    monkeypatch.setattr(weights, "VALUES_AT_ONCE", 50 * 64)
+    monkeypatch.setattr(blocks, "dequantized", noting)
+    simulated.host_bytes = 0
+    found = GgufReader(files, architecture, torch.bfloat16, torch.device("cuda", 0)).matrix(rows, 64)
+    assert pieces == 2 * [("cuda:0", 50), ("cuda:0", 50), ("cuda:0", 28)]
+    assert not simulated.host_bytes
+    assert torch.equal(found.cpu(), expected)
 
 
 def test_missing_and_misshapen_tensors_are_named(folder: Path, tmp_path: Path) -> None:
