@@ -79,7 +79,7 @@ class DeltaRule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Architecture(ModelShape):
-    """The further sizes that our decoders need: torch's for layers of attention alone, the CPU kernel for all.
+    """The further sizes that our decoders need: torch's for the Llama family, the CPU kernel for all.
 
     Attributes:
         attention_scale: factor of attention scores.
@@ -87,6 +87,9 @@ class Architecture(ModelShape):
         residual_scale: factor of what attention and MLP add to the residuals.
         logits_scale: factor of the logits.
         rotary_dim: of a head's numbers, how many RoPE turns, the first ones; 0: all.
+        window: how many tokens attention sees, the newest with them; 0: all.
+        gated_mlp: whether it is SwiGLU; otherwise GELU, by tanh, between two matrices.
+        norm_biases: whether norms are LayerNorms with biases; otherwise RMS.
         gated_output: whether the rows of each query are followed by those of a gate of the head's output.
         norm_offset: what is added to the stored weights of norms, except in the delta rule.
         layer_kinds: of each layer; empty if all are of attention.
@@ -108,6 +111,9 @@ class Architecture(ModelShape):
     residual_scale: float = 1.0
     logits_scale: float = 1.0
     rotary_dim: int = 0
+    window: int = 0
+    gated_mlp: bool = True
+    norm_biases: bool = False
     gated_output: bool = False
     norm_offset: float = 0.0
     layer_kinds: tuple[LayerKind, ...] = ()
@@ -123,6 +129,11 @@ class Architecture(ModelShape):
     def query_rows(self) -> int:
         """Rows of the queries' matrix, with the gates among them."""
         return self.heads * self.head_dim * (2 if self.gated_output else 1)
+
+    @property
+    def kernel_alone(self) -> bool:
+        """Whether only the CPU kernel runs it among our decoders; elsewhere transformers' modules do."""
+        return bool(self.layer_kinds) or self.norm_biases
 
     def kind_of(self, layer: int) -> LayerKind:
         return self.layer_kinds[layer] if self.layer_kinds else "attention"
@@ -144,9 +155,7 @@ def read_architecture(config: Mapping[str, Any], where: str) -> Architecture:
     """The architecture that a parsed config.json describes; BadModel, naming `where`, if midfill cannot run it."""
     model_type = config.get("model_type")
     if model_type not in SUPPORTED_TYPES:
-        raise BadModel(
-            f"{where}: models of type {model_type!r} are not supported: choose one of {', '.join(SUPPORTED_TYPES)}"
-        )
+        raise BadModel(f"{where}: models of type {model_type!r} are not supported: choose one of {', '.join(SUPPORTED_TYPES)}")
     config = {**DEFAULTS.get(str(model_type), {}), **config}
     activation = config.get("hidden_act", "silu")
     if activation != "silu":
@@ -220,9 +229,7 @@ def _number(config: Mapping[str, Any], key: str, default: float, where: str) -> 
 
 def _check_shape(architecture: Architecture, where: str) -> None:
     if architecture.heads % architecture.kv_heads:
-        raise BadModel(
-            f"{where}: {architecture.heads} attention heads cannot share {architecture.kv_heads} key-value heads"
-        )
+        raise BadModel(f"{where}: {architecture.heads} attention heads cannot share {architecture.kv_heads} key-value heads")
     if architecture.head_dim % 2:
         raise BadModel(f"{where}: the head dimension {architecture.head_dim} is odd, but RoPE rotates pairs")
 
@@ -230,9 +237,7 @@ def _check_shape(architecture: Architecture, where: str) -> None:
 def _check_rope(rope: Mapping[str, Any], architecture: Architecture, where: str) -> None:
     kind = architecture.rope_type
     if kind in CHANGING_ROPE:
-        raise BadModel(
-            f"{where}: RoPE of type {kind!r} depends on the length of the prompt, so resident KV cannot be reused"
-        )
+        raise BadModel(f"{where}: RoPE of type {kind!r} depends on the length of the prompt, so resident KV cannot be reused")
     if kind == DIVIDED and len(rope.get("divisors") or ()) == architecture.head_dim // 2:
         return
     if kind not in _ROPE_NUMBERS:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from inference.checkpoints.architecture import CHANGING_ROPE, SUPPORTED_TYPES, ModelShape, read_architecture
-from inference.checkpoints.hybrid import STORED_OTHERWISE, read_hybrid
+from inference.checkpoints.kernel_shape import STORED_OTHERWISE, read_kernel_shape
 from protocol.errors import BadModel, bad_model
 
 POSITION_NAMES = ("max_position_embeddings", "max_seq_len", "seq_length")
@@ -77,7 +77,7 @@ def _read_generic_shape(config: Mapping[str, Any], where: str) -> ModelShape:
         head_dim=head_dim,
         max_positions=_max_positions(text, where),
     )
-    return read_hybrid(text, shape, is_gguf=config.get(STORED_OTHERWISE) is True) or shape
+    return read_kernel_shape(text, shape, is_gguf=config.get(STORED_OTHERWISE) is True) or shape
 
 
 def _check_depth(config: Mapping[str, Any], where: str) -> None:
@@ -145,9 +145,7 @@ def _kv_of_a_layer(config: Any, kinds: tuple[KeptKind, ...], where: str) -> tupl
     shapes = {(kv_heads, dim) for layer in layers for kv_heads, *dims in [_kv_shape(layer, where)] for dim in dims}
     if len(shapes) != 1:
         told = " and ".join(f"{kv_heads} heads of {dim} numbers" for kv_heads, dim in sorted(shapes))
-        raise BadModel(
-            f"{where}: keys and values do not have one shape ({told}), as midfill needs: choose another model"
-        )
+        raise BadModel(f"{where}: keys and values do not have one shape ({told}), as midfill needs: choose another model")
     ((kv_heads, head_dim),) = shapes
     return kv_heads, head_dim
 

@@ -41,15 +41,7 @@ from kv_store.page_snapshots import SnapshotTier
 from kv_store.page_tree import PAGE_TOKENS
 from kv_store.store import PagedStore
 from kv_store.tiers import MemoryStorage, Tier
-from kv_store.workspace import (
-    HostSnapshots,
-    HostStorage,
-    KVShape,
-    StateCodec,
-    StateLayout,
-    TensorCodec,
-    TensorStorage,
-)
+from kv_store.workspace import HostSnapshots, HostStorage, KVShape, StateCodec, StateLayout, TensorCodec, TensorStorage
 from protocol.errors import BadInput
 from protocol.settings import Weights
 
@@ -101,7 +93,7 @@ def _load_on_kernel(
     else:
         stored = dtype if options.weights == "auto" else None
         reader = TensorReader(checkpoint.weights(), stored, torch.device("cpu"), partial(stored_name, shape))
-        helps = stored and choose_level(None) == "portable" and not shape.layer_kinds
+        helps = stored and choose_level(None) == "portable" and not shape.kernel_alone
         read = read_decoder_weights if helps else StreamedWeights
         weights = read(shape, reader, progress)
     threads = options.threads or usable_cores()

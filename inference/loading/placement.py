@@ -25,12 +25,7 @@ BFLOAT16_CAPABILITY = (8, 0)
 
 
 def default_dtype(
-    device: str,
-    shape: ModelShape,
-    *,
-    may_use_kernel: bool,
-    weights: Weights = "auto",
-    capability: tuple[int, int] | None = None,
+    device: str, shape: ModelShape, *, may_use_kernel: bool, weights: Weights = "auto", capability: tuple[int, int] | None = None
 ) -> Literal["float32", "bfloat16", "float16"]:
     """The dtype for a model of this shape on the device; `capability` is a CUDA GPU's, if known.
 
@@ -203,9 +198,11 @@ def plan_load(options: EngineOptions, checkpoint: Checkpoint, machine: Machine) 
 
 
 def _needs_kernel(checkpoint: Checkpoint) -> bool:
-    """Whether nothing else here runs the file: transformers does not read hybrid models from GGUF."""
+    """Whether nothing else here runs the file: transformers reads neither hybrid models from GGUF nor several parts."""
     shape = checkpoint.architecture
-    return isinstance(checkpoint, GgufCheckpoint) and isinstance(shape, Architecture) and bool(shape.layer_kinds)
+    if not isinstance(checkpoint, GgufCheckpoint) or not isinstance(shape, Architecture):
+        return False
+    return bool(shape.layer_kinds) or (shape.kernel_alone and len(checkpoint.headers) > 1)
 
 
 def situation_of(options: EngineOptions, checkpoint: Checkpoint, machine: Machine) -> Situation:
@@ -222,7 +219,7 @@ def situation_of(options: EngineOptions, checkpoint: Checkpoint, machine: Machin
         and any(tensor.kernel_type for file in files for tensor in file.tensors.values()),
         file_bytes=sum(file.size for file in files),
         on_kernel=_demand(options, checkpoint, "cpu", _dtype(options, shape, "cpu", None)).on_kernel,
-        is_llama=isinstance(shape, Architecture) and not shape.layer_kinds,
+        is_llama=isinstance(shape, Architecture) and not shape.kernel_alone,
         needs_own_engine=options.weights != "auto" or options.dtype != "auto",
         needs_cpu=options.weights == "int4" or _needs_kernel(checkpoint),
         llama_server=machine.llama_server,
@@ -256,9 +253,7 @@ def weights_problem(weights: Weights, device: str, dtype: str, capability: tuple
 
 def _dtype(options: EngineOptions, shape: ModelShape, device: str, capability: tuple[int, int] | None) -> str:
     if options.dtype == "auto":
-        return default_dtype(
-            device, shape, may_use_kernel=options.kernel, weights=options.weights, capability=capability
-        )
+        return default_dtype(device, shape, may_use_kernel=options.kernel, weights=options.weights, capability=capability)
     if options.dtype not in DTYPE_BYTES:
         raise BadInput(f"unknown dtype {options.dtype!r}: choose auto, {', '.join(DTYPE_BYTES)}")
     return options.dtype

@@ -31,12 +31,12 @@ NAMES = {
     "mlp.gate_proj": "ffn_gate",
     "mlp.up_proj": "ffn_up",
     "mlp.down_proj": "ffn_down",
+    "mlp.c_fc": "ffn_up",  # StarCoder2's names
+    "mlp.c_proj": "ffn_down",
 }
 
 
-def write_gguf(
-    path: Path, checkpoint: Path, kind: str = "F32", changes: Mapping[str, Any] | None = None, **kinds: str
-) -> Path:
+def write_gguf(path: Path, checkpoint: Path, kind: str = "F32", changes: Mapping[str, Any] | None = None, **kinds: str) -> Path:
     """The checkpoint with its matrices in the type `kind`, or for names that contain it, that of `kinds`.
 
     `changes` are put over the fields; None takes a field away.
@@ -55,10 +55,7 @@ def write_gguf(
 
 
 def write_file(
-    path: Path,
-    fields: Fields,
-    tensors: Mapping[str, tuple[np.ndarray[Any, Any], str]],
-    changes: Mapping[str, Any] | None = None,
+    path: Path, fields: Fields, tensors: Mapping[str, tuple[np.ndarray[Any, Any], str]], changes: Mapping[str, Any] | None = None
 ) -> Path:
     """A GGUF file with these fields and tensors; a tensor of bytes is written as blocks of its type."""
     writer = gguf.GGUFWriter(path, fields.get("general.architecture", ""))  # an empty one is not written
@@ -89,10 +86,13 @@ def model_fields(config: Mapping[str, Any]) -> Fields:
         "attention.head_count_kv": config["num_key_value_heads"],
         "attention.key_length": head_dim,
         "attention.value_length": head_dim,
-        "attention.layer_norm_rms_epsilon": float(config["rms_norm_eps"]),
         "rope.dimension_count": head_dim,
         "rope.freq_base": float(config["rope_parameters"]["rope_theta"]),
     }
+    if architecture == "starcoder2":
+        fields |= {"attention.layer_norm_epsilon": float(config["norm_epsilon"])}
+    else:
+        fields |= {"attention.layer_norm_rms_epsilon": float(config["rms_norm_eps"])}
     if architecture == "granite":
         multiplied = {"attention": "attention.scale", "embedding": "embedding_scale", "residual": "residual_scale"}
         fields |= {key: float(config[f"{name}_multiplier"]) for name, key in multiplied.items()}
@@ -111,9 +111,7 @@ def tokenizer_fields(path: Path, pre: str = "qwen2") -> Fields:
         "tokenizer.ggml.model": "gpt2",
         "tokenizer.ggml.pre": pre,
         "tokenizer.ggml.tokens": [tokens.get(id_, f"[PAD{id_}]") for id_ in ids],
-        "tokenizer.ggml.token_type": [
-            gguf.TokenType.CONTROL if id_ in added.values() else _kind(id_ in tokens) for id_ in ids
-        ],
+        "tokenizer.ggml.token_type": [gguf.TokenType.CONTROL if id_ in added.values() else _kind(id_ in tokens) for id_ in ids],
         "tokenizer.ggml.merges": [" ".join(pair) for pair in definition["model"]["merges"]],
     }
 
