@@ -8,15 +8,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from lsp_server.documents.documents import (
-    Document,
-    Position,
-    Replacement,
-    Span,
-    end_of,
-    moved,
-    trimmed,
-)
+from lsp_server.documents.documents import Document, Position, Replacement, Span, end_of, moved, trimmed
 from lsp_server.documents.lexing import CLOSER_OF, QUOTES, is_auto_closed
 from lsp_server.documents.positions import PositionCodec, PositionEncoding
 from lsp_server.filters.cursor_context import Insertion
@@ -223,9 +215,7 @@ class Acceptances:
         self._client_tells = False
         self._unclear: tuple[Shown, list[Replacement]] | None = None  # typed, unless a report follows
 
-    def answered(
-        self, opened: OpenDocument, cursor: Position, insertions: tuple[Insertion, ...], milliseconds: float
-    ) -> int:
+    def answered(self, opened: OpenDocument, cursor: Position, insertions: tuple[Insertion, ...], milliseconds: float) -> int:
         """Record a non-empty answer; returns its number, by which its items are accepted."""
         self._settle_ambiguous_edit()
         group = self._recorder.bucket(opened.document.language_id)

@@ -17,12 +17,8 @@ SAMPLES = {"python": "warehouse.py", "typescript": "basket.ts"}  # recorded sess
 def demo_command(
     settings: Settings,
     speed: Annotated[float, typer.Option(min=0.1, help="Typing speed; 1 is about 12 keys per second.")] = 1.0,
-    share: Annotated[
-        bool, typer.Option("--share", help="Use the core that editors use instead of a private one.")
-    ] = False,
-    language: Annotated[
-        Literal["python", "typescript"], typer.Option(help="The language of the code that is typed.")
-    ] = "python",
+    share: Annotated[bool, typer.Option("--share", help="Use the core that editors use instead of a private one.")] = False,
+    language: Annotated[Literal["python", "typescript"], typer.Option(help="The language of the code that is typed.")] = "python",
 ) -> None:
     """Watch a language server and a core at work.
 

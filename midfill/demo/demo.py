@@ -41,9 +41,7 @@ GHOST = "italic bright_black"
 def showing(console: Console, name: str, language: str) -> Iterator[Callable[[Sequence[Keystroke]], None]]:
     """A function that shows the newest keystroke: in a frame that it redraws, or as a line if there is no terminal."""
     if not console.is_terminal:
-        yield lambda keystrokes: console.print(
-            plain_line(keystrokes[-1]), markup=False, highlight=False, soft_wrap=True
-        )
+        yield lambda keystrokes: console.print(plain_line(keystrokes[-1]), markup=False, highlight=False, soft_wrap=True)
         return
 
     def draw(keystrokes: Sequence[Keystroke]) -> None:
@@ -127,8 +125,7 @@ def _totals(keystrokes: Sequence[Keystroke]) -> Text:
     return Text.assemble(
         f" {total.requests} keystrokes   ",
         (f"{total.hit_share:.0%} hits", OUTCOME_STYLES["hit"]),
-        f"   recomputed {total.recomputed_tokens:,} of {total.prompt_tokens:,} tokens"
-        f"   median {total.median_ms:.0f} ms",
+        f"   recomputed {total.recomputed_tokens:,} of {total.prompt_tokens:,} tokens   median {total.median_ms:.0f} ms",
     )
 
 
@@ -178,9 +175,7 @@ _SAMPLES = Path(__file__).parents[1] / "samples"
 _OTHER_LAYOUTS: tuple[Strategy, ...] = ("psm", "spm")
 
 
-async def run_demo(
-    console: Console, settings: Settings, sample: str, speed: float, *, share: bool = False
-) -> list[Keystroke]:
+async def run_demo(console: Console, settings: Settings, sample: str, speed: float, *, share: bool = False) -> list[Keystroke]:
     """Type the recorded session of a sample file; MidfillError if anything fails. `speed` 1 is 12 keys per second."""
     recorded = read_trace(_SAMPLES / f"{sample}.json")
     language, keystrokes = language_id_of(Path(sample).suffix), list[Keystroke]()
@@ -196,16 +191,13 @@ async def run_demo(
             status = target.session.status
     if status is None or not any(key.cost for key in keystrokes):
         raise LanguageServerFailed("the language server answered no keystroke: run `midfill doctor`")
-    other_layouts = {
-        name: await mean_recomputed(name, settings, language, recorded.start, keystrokes) for name in _OTHER_LAYOUTS
-    }
+    other_layouts = {name: await mean_recomputed(name, settings, language, recorded.start, keystrokes) for name in _OTHER_LAYOUTS}
     result = report(summarize(keystrokes), other_layouts, status.model, status.device)
     console.print(result)
     console.print()
     command = "midfill" if shutil.which("midfill") else Path(sys.executable).with_name("midfill")
     console.print(
-        f"Connect your editor: docs/editors.md has the lines for VS Code, Neovim, Helix and others. They run "
-        f"`{command} lsp`.",
+        f"Connect your editor: docs/editors.md has the lines for VS Code, Neovim, Helix and others. They run `{command} lsp`.",
         soft_wrap=True,
     )
     return keystrokes

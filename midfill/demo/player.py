@@ -65,9 +65,7 @@ class Keystroke:
         return tuple(split_lines(self.step.text))
 
 
-async def play(
-    target: SessionTarget, text: str, steps: Sequence[Step], seconds_per_key: float
-) -> AsyncIterator[Keystroke]:
+async def play(target: SessionTarget, text: str, steps: Sequence[Step], seconds_per_key: float) -> AsyncIterator[Keystroke]:
     """Every keystroke of a session that begins with `text`, once it is answered.
 
     A suggestion is accepted if the session types it next. Where the session inserts a text at once and takes it back,
@@ -234,9 +232,7 @@ def summarize(keystrokes: Sequence[Keystroke]) -> DemoSummary:
         computed=len(computed),
         prompt_tokens=sum(usage.prompt_tokens for usage in computed),
         recomputed_tokens=sum(usage.recomputed_tokens for usage in computed),
-        prefetched_tokens=sum(
-            key.cost.usage.recomputed_tokens for key in keystrokes if key.cost and key.cost.is_prefetch
-        ),
+        prefetched_tokens=sum(key.cost.usage.recomputed_tokens for key in keystrokes if key.cost and key.cost.is_prefetch),
         median_ms=statistics.median(times) if times else 0.0,
         p95_ms=percentile(times, 0.95),
     )
@@ -244,9 +240,7 @@ def summarize(keystrokes: Sequence[Keystroke]) -> DemoSummary:
 
 def report(summary: DemoSummary, other_layouts: Mapping[Strategy, float], model: str, device: str) -> RenderableType:
     """The cost of the run, next to that of the same keys under other prompt layouts."""
-    table = Table(
-        title=f"model {model}, device {device}", title_justify="left", title_style="bold", box=None, show_header=False
-    )
+    table = Table(title=f"model {model}, device {device}", title_justify="left", title_style="bold", box=None, show_header=False)
     table.add_column(no_wrap=True)
     table.add_column(justify="right", no_wrap=True)
     table.add_column(style="bright_black")
@@ -260,10 +254,7 @@ def report(summary: DemoSummary, other_layouts: Mapping[Strategy, float], model:
     table.add_row("prompt tokens that were resident", f"{reused:.2%}", f"of {summary.prompt_tokens:,}")
     table.add_row("prefetched at cursor jumps", f"{summary.prefetched_tokens:,} tokens", "before the next key")
     table.add_row(
-        "recomputed per request to the core",
-        f"{summary.mean_recomputed:.1f} tokens",
-        "with EFIM (measured)",
-        style="bold",
+        "recomputed per request to the core", f"{summary.mean_recomputed:.1f} tokens", "with EFIM (measured)", style="bold"
     )
     for strategy, mean in other_layouts.items():
         table.add_row("", f"{mean:.1f} tokens", f"with {strategy.upper()} (counted)")

@@ -191,9 +191,7 @@ class PageSession:
         self._send = send
         self._link = CoreLink(self._core_changed)
         settings = replace(settings, prepare_ahead="always")  # who opens the page is about to type there
-        self._editing = EditingSession(
-            self._link, settings, secrets.token_hex(4), self._report_cost, self._report_reason
-        )
+        self._editing = EditingSession(self._link, settings, secrets.token_hex(4), self._report_cost, self._report_reason)
         self._tasks: set[asyncio.Task[None]] = set()
         self._began = time.time()
 

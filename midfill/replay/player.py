@@ -220,12 +220,7 @@ async def open_target(trace: Trace, settings: Settings, options: ReplayOptions) 
 
 @asynccontextmanager
 async def open_server(
-    settings: Settings,
-    language: str,
-    text: str,
-    *,
-    shared: bool = False,
-    hear: Callable[[ServerStatus], None] | None = None,
+    settings: Settings, language: str, text: str, *, shared: bool = False, hear: Callable[[ServerStatus], None] | None = None
 ) -> AsyncIterator[SessionTarget]:
     """A real language server with this text open and the model ready, and its core: a private one unless `shared`.
 
@@ -275,9 +270,7 @@ async def _play(
         faults.update(answer.faults)
         records.append(_record(options.start + number, step, answer, tokenizer))
     savings = None if options.mode == "dry" else savings_of(played, suggestions)
-    return StrategyResult(
-        settings.strategy, tuple(records), tuple(errors), savings, dict(faults), tuple(remarks), announce_move
-    )
+    return StrategyResult(settings.strategy, tuple(records), tuple(errors), savings, dict(faults), tuple(remarks), announce_move)
 
 
 def _record(number: int, step: Step, answer: StepResult, tokenizer: TextTokenizer) -> Record:

@@ -51,9 +51,7 @@ def test_the_demo(environment: dict[str, str]) -> None:
 
     assert demo.returncode == 0, errors
     assert errors.splitlines()[:1] == ["midfill: starting the language server"]
-    keys = re.findall(
-        r"^(\S.*?) +(hit|partial|miss|prefetch) +(\d+)(?: of \d+)? tokens +\d+ ms  (.*)$", shown, re.MULTILINE
-    )
+    keys = re.findall(r"^(\S.*?) +(hit|partial|miss|prefetch) +(\d+)(?: of \d+)? tokens +\d+ ms  (.*)$", shown, re.MULTILINE)
     labels = [key[0] for key in keys]
     assert {"backspace", "( auto-closed", "accept", "undo", "Enter"} <= set(labels)
     assert sum(label.startswith("jump to ") for label in labels) >= 2

@@ -118,12 +118,7 @@ def test_export(tmp_path: Path) -> None:
     assert run("--export", "-") == exported
     first, second = csv.DictReader(exported.splitlines())
     assert (first["day"], first["model"], second["language"]) == (LAST_WEEK.day, LAST_WEEK.model, "python")
-    assert (second["shown"], second["hits"], second["answered_in_7_ms"], second["partial_hits"]) == (
-        "10",
-        "9",
-        "1",
-        "0",
-    )
+    assert (second["shown"], second["hits"], second["answered_in_7_ms"], second["partial_hits"]) == ("10", "9", "1", "0")
 
 
 def test_reset() -> None:

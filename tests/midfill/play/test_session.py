@@ -140,14 +140,7 @@ def test_suggestions_follow_the_edits_in_utf_16(page: Page) -> None:
 
 def test_another_model_is_another_core(page: Page, monkeypatch: pytest.MonkeyPatch) -> None:
     async def models(_: Settings) -> list[dict[str, Any]]:
-        fields = {
-            "source": "test",
-            "family": "",
-            "sizeBytes": 2_000_000,
-            "quantization": "",
-            "problem": "",
-            "runsWith": "",
-        }
+        fields = {"source": "test", "family": "", "sizeBytes": 2_000_000, "quantization": "", "problem": "", "runsWith": ""}
         fields |= {"here": True, "problem": "", "runsWith": ""}
         return [{**fields, "name": "two"}, {**fields, "name": "three", "problem": "too large"}]
 
@@ -177,9 +170,7 @@ def test_another_model_is_another_core(page: Page, monkeypatch: pytest.MonkeyPat
         ('{"type":"Open","name":7,"language":"python","text":""}', "name"),
     ],
 )
-def test_a_message_that_cannot_be_carried_out_is_answered_and_the_session_goes_on(
-    page: Page, text: str, named: str
-) -> None:
+def test_a_message_that_cannot_be_carried_out_is_answered_and_the_session_goes_on(page: Page, text: str, named: str) -> None:
     page.send("Open", name="a.py", language="python", text="y = \n")
     page.send_text(text)
     assert named in page.hear("Failed")["message"]

@@ -92,9 +92,7 @@ def record(step: int, recomputed: int, *, single_cursor: bool = True) -> Record:
 
 def test_the_summary_has_the_names_and_numbers_that_are_promised() -> None:
     records = (record(1, 2), record(2, 4), record(3, 600, single_cursor=False), record(4, 2))
-    result = ReplayResult(
-        "session", "model", "dry", (StrategyResult("efim", records, ("late",), None, faults={CLOSERS: 2}),)
-    )
+    result = ReplayResult("session", "model", "dry", (StrategyResult("efim", records, ("late",), None, faults={CLOSERS: 2}),))
     assert summary(result) == {
         "trace": "session",
         "model": "model",
