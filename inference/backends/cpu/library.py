@@ -21,7 +21,7 @@ from protocol.errors import MidfillError
 Level = Literal["portable", "avx2", "avx2_vnni", "avx512", "avx512_bf16"]
 LEVELS: tuple[Level, ...] = get_args(Level)  # in the order of decode.cpp, the best last
 
-VERSION = 11  # of the C ABI and the layouts
+VERSION = 12  # of the C ABI and the layouts
 FILE = f"_decode{EXTENSION_SUFFIXES[-1]}"  # the suffix without Python's version, as setup.py builds it
 LEVEL_VARIABLE = "MIDFILL_KERNEL_LEVEL"
 

@@ -99,7 +99,7 @@ extern "C" {
 #define EXPORT __attribute__((visibility("default")))
 
 // Changes whenever a structure, a function or a layout here does.
-EXPORT int midfill_kernel_version() { return 11; }
+EXPORT int midfill_kernel_version() { return 12; }
 
 EXPORT int midfill_kernel_runs(int level) { return midfill::runs_here(level); }
 
