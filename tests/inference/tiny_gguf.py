@@ -89,10 +89,8 @@ def model_fields(config: Mapping[str, Any]) -> Fields:
         "rope.dimension_count": head_dim,
         "rope.freq_base": float(config["rope_parameters"]["rope_theta"]),
     }
-    if architecture == "starcoder2":
-        fields |= {"attention.layer_norm_epsilon": float(config["norm_epsilon"])}
-    else:
-        fields |= {"attention.layer_norm_rms_epsilon": float(config["rms_norm_eps"])}
+    norm = "layer_norm" if architecture == "starcoder2" else "layer_norm_rms"
+    fields[f"attention.{norm}_epsilon"] = float(config.get("norm_epsilon") or config["rms_norm_eps"])
     if architecture == "granite":
         multiplied = {"attention": "attention.scale", "embedding": "embedding_scale", "residual": "residual_scale"}
         fields |= {key: float(config[f"{name}_multiplier"]) for name, key in multiplied.items()}
