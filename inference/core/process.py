@@ -42,7 +42,7 @@ from inference.engine.request import Request
 from inference.loading.engine import import_what_loading_needs
 from inference.loading.options import EngineOptions, engine_options
 from inference.loading.speed_record import SpeedRecord
-from inference.remote.connecting import needs_download, open_engine
+from inference.remote.connecting import EngineOpener
 from kv_store.disk_folders import remove_other_models
 from kv_store.interface import document_of
 from kv_store.persistence import purge_saved
@@ -130,14 +130,15 @@ def serve(options: ServeOptions, on_published: Callable[[], None] = lambda: None
     process must then end by `os._exit`.
 
     Raises AlreadyServed if a core of this user serves the model, PortInUse if the address is taken, DeviceLost if this
-    process can no longer use its GPU, and the errors of `needs_download`. Publishes the address and the token in the
+    process can no longer use its GPU, and the errors of `EngineOpener`. Publishes the address and the token in the
     runtime folder.
     """
     configure_log(options.log_file, as_json=options.log_json)
     if options.certificate is not None:
         check_certificate(*options.certificate)
     users = Users(options.users) if options.users is not None else None
-    if needs_download(options.engine):
+    opener = EngineOpener(options.engine)
+    if opener.needs_download:
         log.info("%s is not on this machine yet: the first request downloads it", options.engine.model)
     folder = options.runtime_dir or runtime_folder()
     name = core_name(options.engine.model, options.engine.engine)
@@ -159,7 +160,7 @@ def serve(options: ServeOptions, on_published: Callable[[], None] = lambda: None
         on_published()
         log.info("serving %s at %s, to clients with the token in %s", address.model, address.url, folder / "token")
         access = Access(token, options.allowed_origins, _host_names(options, listeners[0]), users)
-        has_ended = _run(options, listeners, access, users, signals)
+        has_ended = _run(options, opener, listeners, access, users, signals)
         log.info("stopped serving %s", address.model)
     return has_ended
 
@@ -196,7 +197,12 @@ def bind(host: str, port: int) -> socket.socket:
 
 
 def _run(
-    options: ServeOptions, listeners: Sequence[socket.socket], access: Access, users: Users | None, signals: Sequence[int]
+    options: ServeOptions,
+    opener: EngineOpener,
+    listeners: Sequence[socket.socket],
+    access: Access,
+    users: Users | None,
+    signals: Sequence[int],
 ) -> bool:
     clients, metrics, anchors, feed = ConnectedClients(), Metrics(), TextAnchors(), Feed()
     request_log = RequestLog() if options.log_json else None
@@ -215,7 +221,7 @@ def _run(
         clients.announce(status)
         feed.report(status)
 
-    holder = _engine_holder(options.engine, announce, journal, speeds)
+    holder = _engine_holder(options.engine, opener, announce, journal, speeds)
     scheduler = Scheduler(holder, options.unload_after_s, observe, options.limits, feed)
     connections, shares = Connections(raise_file_limit()), LoopShares()
     draining = Draining(lambda: scheduler.is_idle, options.drain_s)
@@ -250,12 +256,16 @@ def _run(
 
 
 def _engine_holder(
-    options: EngineOptions, announce: Callable[[CoreStatus], None], journal: PurgeJournal | None, speeds: SpeedRecord | None
+    options: EngineOptions,
+    opener: EngineOpener,
+    announce: Callable[[CoreStatus], None],
+    journal: PurgeJournal | None,
+    speeds: SpeedRecord | None,
 ) -> EngineHolder:
     name, cache = core_name(options.model, options.engine), options.cache_folder
     return EngineHolder(
         name,
-        partial(open_engine, options),
+        opener.open,
         announce,
         None if cache is None or journal is None else partial(_forget_saved, journal, cache),
         speeds,
