@@ -16,6 +16,7 @@ from midfill.replay.trace import Step
 from protocol.messages import Prompt
 
 STOP = "\n"
+DEFAULT_WINDOWS = WindowBudget()
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,21 +55,27 @@ class MidfillSide:
 class LlamaSide:
     """llama-server, with a mirror of the document and the windows that midfill's own PSM strategy cuts."""
 
-    def __init__(self, name: str, session: Session, server: LlamaServer, *, announce_moves: bool) -> None:
+    def __init__(
+        self, name: str, session: Session, server: LlamaServer, windows: WindowBudget = DEFAULT_WINDOWS, *, announce_moves: bool
+    ) -> None:
         self.name, self.server, self._announce_moves = name, server, announce_moves
         self._document = Document.from_text("file:///bench", session.language, 1, session.text)
         self._max_new_tokens = session.max_new_tokens
-        self._planner = PromptPlanner(self._document, WindowBudget(), "psm")
+        self._planner = PromptPlanner(self._document, windows, "psm")
 
     async def play(self, step: Step) -> Timed:
         if self._announce_moves and step.moved_to is not None:
             self.server.infill(self.prompt(step.moved_to), max_tokens=0)
-        for edit in step.edits:
-            self._planner.edited(self._document.apply(edit))
+        self.follow(step)
         prompt = self.prompt(step.cursor)
         answer = self.server.infill(prompt, self._max_new_tokens, [STOP])
         self._planner.observe(prompt, answer.prompt_tokens)
         return Timed(answer.milliseconds, answer.recomputed_tokens, answer.generated_tokens)
+
+    def follow(self, step: Step) -> None:
+        """The step's edits, without a request."""
+        for edit in step.edits:
+            self._planner.edited(self._document.apply(edit))
 
     def prompt(self, cursor: Position) -> Prompt:
         """The windows around the cursor."""

@@ -79,7 +79,7 @@ class DeltaRule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Architecture(ModelShape):
-    """The further sizes that our decoders need: torch's for layers of attention alone, the CPU kernel for all.
+    """The further sizes that our decoders need: torch's for the Llama family, the CPU kernel for all.
 
     Attributes:
         attention_scale: factor of attention scores.
@@ -87,6 +87,9 @@ class Architecture(ModelShape):
         residual_scale: factor of what attention and MLP add to the residuals.
         logits_scale: factor of the logits.
         rotary_dim: of a head's numbers, how many RoPE turns, the first ones; 0: all.
+        window: how many tokens attention sees, the newest with them; 0: all.
+        gated_mlp: whether it is SwiGLU; otherwise GELU, by tanh, between two matrices.
+        norm_biases: whether norms are LayerNorms with biases; otherwise RMS.
         gated_output: whether the rows of each query are followed by those of a gate of the head's output.
         norm_offset: what is added to the stored weights of norms, except in the delta rule.
         layer_kinds: of each layer; empty if all are of attention.
@@ -108,6 +111,9 @@ class Architecture(ModelShape):
     residual_scale: float = 1.0
     logits_scale: float = 1.0
     rotary_dim: int = 0
+    window: int = 0
+    gated_mlp: bool = True
+    norm_biases: bool = False
     gated_output: bool = False
     norm_offset: float = 0.0
     layer_kinds: tuple[LayerKind, ...] = ()
@@ -123,6 +129,11 @@ class Architecture(ModelShape):
     def query_rows(self) -> int:
         """Rows of the queries' matrix, with the gates among them."""
         return self.heads * self.head_dim * (2 if self.gated_output else 1)
+
+    @property
+    def kernel_alone(self) -> bool:
+        """Whether only the CPU kernel runs it among our decoders; elsewhere transformers' modules do."""
+        return bool(self.layer_kinds) or self.norm_biases
 
     def kind_of(self, layer: int) -> LayerKind:
         return self.layer_kinds[layer] if self.layer_kinds else "attention"

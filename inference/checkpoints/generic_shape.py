@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from inference.checkpoints.architecture import CHANGING_ROPE, SUPPORTED_TYPES, ModelShape, read_architecture
-from inference.checkpoints.hybrid import STORED_OTHERWISE, read_hybrid
+from inference.checkpoints.kernel_shape import STORED_OTHERWISE, read_kernel_shape
 from protocol.errors import BadModel, bad_model
 
 POSITION_NAMES = ("max_position_embeddings", "max_seq_len", "seq_length")
@@ -77,7 +77,7 @@ def _read_generic_shape(config: Mapping[str, Any], where: str) -> ModelShape:
         head_dim=head_dim,
         max_positions=_max_positions(text, where),
     )
-    return read_hybrid(text, shape, is_gguf=config.get(STORED_OTHERWISE) is True) or shape
+    return read_kernel_shape(text, shape, is_gguf=config.get(STORED_OTHERWISE) is True) or shape
 
 
 def _check_depth(config: Mapping[str, Any], where: str) -> None:

@@ -22,11 +22,15 @@ _LFM2: Mapping[str, str] = {
 }
 """LFM2's names of what the Llama family has too."""
 
+_STARCODER2: Mapping[str, str] = {"up_proj": "c_fc", "down_proj": "c_proj"}
+
 
 def stored_name(shape: Architecture, name: str) -> str:
     """The name in the family's safetensors files of a tensor that we call as the Llama family does."""
     if shape.model_type == "qwen3_5":  # the text part of a model that sees
         return name.replace("model.", "model.language_model.", 1)
+    if shape.model_type == "starcoder2":
+        return ".".join(_STARCODER2.get(part, part) for part in name.split("."))
     if shape.model_type == "lfm2":
         module, _, suffix = name.rpartition(".")
         head, inner = module.split(".", 3)[:3], module.split(".", 3)[3:]
@@ -50,25 +54,29 @@ def check_tensors(shape: Architecture, files: Sequence[WeightsFile], path: Path,
 
 
 def _expected(shape: Architecture, *, is_gguf: bool) -> Iterator[tuple[str, tuple[int, ...]]]:
-    """Names and shapes; biases may be missing."""
+    """Names and shapes; biases of matrices may be missing."""
     yield "model.embed_tokens.weight", (shape.vocabulary, shape.hidden)
     for number in range(shape.layers):
         layer = {**_around(shape), **_mixing(shape, shape.kind_of(number), is_gguf=is_gguf)}
         yield from ((f"model.layers.{number}.{name}", size) for name, size in layer.items())
-    yield "model.norm.weight", (shape.hidden,)
+    yield from ((f"model.norm.{part}", (shape.hidden,)) for part in _norm_parts(shape))
     if not shape.tied_embeddings:
         yield "lm_head.weight", (shape.vocabulary, shape.hidden)
 
 
 def _around(shape: Architecture) -> dict[str, tuple[int, ...]]:
     """What every layer has."""
+    wide = ("mlp.gate_proj.weight", "mlp.up_proj.weight") if shape.gated_mlp else ("mlp.up_proj.weight",)
+    norms = ("input_layernorm", "post_attention_layernorm")
     return {
-        "input_layernorm.weight": (shape.hidden,),
-        "post_attention_layernorm.weight": (shape.hidden,),
-        "mlp.gate_proj.weight": (shape.intermediate, shape.hidden),
-        "mlp.up_proj.weight": (shape.intermediate, shape.hidden),
+        **{f"{norm}.{part}": (shape.hidden,) for norm in norms for part in _norm_parts(shape)},
+        **dict.fromkeys(wide, (shape.intermediate, shape.hidden)),
         "mlp.down_proj.weight": (shape.hidden, shape.intermediate),
     }
+
+
+def _norm_parts(shape: Architecture) -> tuple[str, ...]:
+    return ("weight", "bias") if shape.norm_biases else ("weight",)
 
 
 def _mixing(shape: Architecture, kind: LayerKind, *, is_gguf: bool) -> dict[str, tuple[int, ...]]:

@@ -93,7 +93,7 @@ def _load_on_kernel(
     else:
         stored = dtype if options.weights == "auto" else None
         reader = TensorReader(checkpoint.weights(), stored, torch.device("cpu"), partial(stored_name, shape))
-        helps = stored and choose_level(None) == "portable" and not shape.layer_kinds
+        helps = stored and choose_level(None) == "portable" and not shape.kernel_alone
         read = read_decoder_weights if helps else StreamedWeights
         weights = read(shape, reader, progress)
     threads = options.threads or usable_cores()

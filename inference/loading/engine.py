@@ -219,7 +219,7 @@ def _load_model(
     """Our decoder if it supports the architecture; otherwise transformers' modules, on all devices as needed."""
     anywhere = options.device == "auto"
     shape = checkpoint.architecture
-    if isinstance(shape, Architecture) and (plan.demand.on_kernel or not shape.layer_kinds):
+    if isinstance(shape, Architecture) and (plan.demand.on_kernel or not shape.kernel_alone):
         from inference.loading.components import load_decoder
 
         return load_decoder(checkpoint, shape, context_tokens, device, dtype, options, report)

@@ -188,7 +188,7 @@ def _kernel_bytes(demand: MemoryDemand) -> int:
 
 def _graphs_bytes(demand: MemoryDemand) -> int:
     """Bytes of the graphs that are recorded with a workspace; only our decoder's forwards have some."""
-    if not demand.on_gpu or not isinstance(demand.shape, Architecture) or demand.shape.layer_kinds:
+    if not demand.on_gpu or not isinstance(demand.shape, Architecture) or demand.shape.kernel_alone:
         return 0
     kernels = KERNELS_OF_A_LAYER * demand.shape.layers + OTHER_KERNELS
     each = kernels * KERNEL_BYTES if demand.graph_bytes is None else demand.graph_bytes
@@ -198,7 +198,7 @@ def _graphs_bytes(demand: MemoryDemand) -> int:
 def _prefill_chunk(demand: MemoryDemand, free: int) -> int:
     """Most prompt tokens of a forward: on a GPU the asked number, doubled while a chunk takes little memory."""
     chunk = demand.prefill_chunk
-    if not demand.on_gpu or not isinstance(demand.shape, Architecture) or demand.shape.layer_kinds:
+    if not demand.on_gpu or not isinstance(demand.shape, Architecture) or demand.shape.kernel_alone:
         return chunk
     most = min(MOST_PREFILL_CHUNK, demand.context_tokens)
     while 2 * chunk <= most and _chunk_bytes(demand, demand.shape, 2 * chunk) <= free * PREFILL_SHARE:

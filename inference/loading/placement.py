@@ -198,9 +198,11 @@ def plan_load(options: EngineOptions, checkpoint: Checkpoint, machine: Machine) 
 
 
 def _needs_kernel(checkpoint: Checkpoint) -> bool:
-    """Whether nothing else here runs the file: transformers does not read hybrid models from GGUF."""
+    """Whether nothing else here runs the file: transformers reads neither hybrid models from GGUF nor several parts."""
     shape = checkpoint.architecture
-    return isinstance(checkpoint, GgufCheckpoint) and isinstance(shape, Architecture) and bool(shape.layer_kinds)
+    if not isinstance(checkpoint, GgufCheckpoint) or not isinstance(shape, Architecture):
+        return False
+    return bool(shape.layer_kinds) or (shape.kernel_alone and len(checkpoint.headers) > 1)
 
 
 def situation_of(options: EngineOptions, checkpoint: Checkpoint, machine: Machine) -> Situation:
@@ -217,7 +219,7 @@ def situation_of(options: EngineOptions, checkpoint: Checkpoint, machine: Machin
         and any(tensor.kernel_type for file in files for tensor in file.tensors.values()),
         file_bytes=sum(file.size for file in files),
         on_kernel=_demand(options, checkpoint, "cpu", _dtype(options, shape, "cpu", None)).on_kernel,
-        is_llama=isinstance(shape, Architecture) and not shape.layer_kinds,
+        is_llama=isinstance(shape, Architecture) and not shape.kernel_alone,
         needs_own_engine=options.weights != "auto" or options.dtype != "auto",
         needs_cpu=options.weights == "int4" or _needs_kernel(checkpoint),
         llama_server=machine.llama_server,

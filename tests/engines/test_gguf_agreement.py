@@ -36,6 +36,7 @@ LINES, PIECE_LINES = 20_000, 40
 PROMPTS, PROMPT_TOKENS, NEW_TOKENS = 20, 256, 64
 THREADS = 2
 MOST_DIFFERENT = 0.05  # of the positions
+MOST_MEMORY = 1.1  # of the file's size
 LARGEST_MARGIN = 0.6  # nats: both engines quantize activations to 8 bits, so near ties flip
 SPLIT_PIECES = 20
 BY_CASE = {"gpt-4o", "kanana2", "llama4", "minimax-m2", "talkie", "tekken"}
@@ -153,6 +154,9 @@ def test_the_same_tokens_and_the_same_choices_but_for_near_ties(llama_server_pro
         texts = [(prompt, continuation(server, prompt)) for prompt in prompts]
     theirs = [new for _, new in texts]
     kernel, float32 = (load(checkpoint, kernel=kernel) for kernel in (True, False))
+    share = kernel.weights_bytes / file.stat().st_size
+    print(f"{file.name}: in memory the weights take {share:.2f} of the file")  # noqa: T201
+    assert share < MOST_MEMORY
     ours = [choices(kernel, [*prompt, *new[:-1]], len(new)) for prompt, new in texts]
     positions = sum(map(len, theirs))
     for pair, model, others in (

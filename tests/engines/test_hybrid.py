@@ -1,4 +1,4 @@
-"""Tiny hybrid models on a real llama-server: what keys and anchors cost, that texts are the cold ones and midfill's.
+"""Tiny models on a real llama-server: what keys and anchors cost hybrids, that texts are the cold ones and midfill's.
 
 A model whose state cannot be cropped goes on from a copy of it; llama-server makes one four tokens before the end of
 each prompt. `-s` shows the figures.
@@ -23,6 +23,7 @@ from protocol.messages import CompletionRequest, Prompt
 from tests.engines.test_gguf_agreement import MOST_DIFFERENT, choices, continuation, load
 from tests.inference.generic_models import ON_KERNEL, write_model
 from tests.inference.tiny import training_text, write_tokenizer
+from tests.inference.tiny_gguf import write_gguf
 from tests.inference.tiny_hybrid import convert, write_hybrid
 
 pytestmark = pytest.mark.engines
@@ -96,9 +97,10 @@ def test_a_new_anchor_goes_on_from_the_copy_at_the_old_prefix(engine: RemoteEngi
     assert costs["prefetch"] < costs["no prefetch"]
 
 
-@pytest.mark.parametrize("kind", ON_KERNEL)
+@pytest.mark.parametrize("kind", [*ON_KERNEL, "Starcoder2"])
 def test_llama_cpp_finds_the_same_model_in_a_file(llama_server_program: Path, tmp_path: Path, kind: str) -> None:
-    file = convert(tmp_path / "model.gguf", write_model(tmp_path / "model", kind, on_kernel=True))
+    to_gguf = write_gguf if kind == "Starcoder2" else convert
+    file = to_gguf(tmp_path / "model.gguf", write_model(tmp_path / "model", kind, on_kernel=True))
     prompt = list(range(7, 300, 3))
     with run_llama_server([str(llama_server_program)], file, 1, spm=False) as server:
         theirs = continuation(server, prompt)

@@ -136,12 +136,15 @@ ON_KERNEL: dict[str, tuple[str, dict[str, Any]]] = {
     ),
 }
 """Those that the CPU kernel computes, in shapes that it supports."""
+STARCODER2 = ("Starcoder2ForCausalLM", {**HYBRID, **WIDE, "sliding_window": 24})
+"""What the kernel computes besides, without a recurrent layer."""
 END = {"bos_token_id": 600, "eos_token_id": 600, "pad_token_id": 600}
 
 
 def make_model(kind: str, *, recurrent: bool = False, on_kernel: bool = False) -> PreTrainedModel:
     recurrent |= on_kernel
-    model_class, config = (ON_KERNEL if on_kernel else RECURRENT if recurrent else ARCHITECTURES)[kind]
+    supported = ON_KERNEL | {"Starcoder2": STARCODER2}
+    model_class, config = (supported if on_kernel else RECURRENT if recurrent else ARCHITECTURES)[kind]
     torch.set_num_threads(1)
     torch.manual_seed(0)
     settings = getattr(transformers, f"{kind}Config")(vocab_size=VOCABULARY, **END, **config)
@@ -153,6 +156,8 @@ def make_model(kind: str, *, recurrent: bool = False, on_kernel: bool = False) -
                 parameter.copy_(scale * torch.randn_like(parameter))
             elif not recurrent and parameter.dim() > 1 and "embed" not in name and "wte" not in name:
                 parameter.copy_(0.3 * torch.randn_like(parameter))
+            elif on_kernel and name.endswith(".bias"):
+                parameter.copy_(0.1 * torch.randn_like(parameter))
     return model
 
 

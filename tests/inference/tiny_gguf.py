@@ -31,6 +31,8 @@ NAMES = {
     "mlp.gate_proj": "ffn_gate",
     "mlp.up_proj": "ffn_up",
     "mlp.down_proj": "ffn_down",
+    "mlp.c_fc": "ffn_up",  # StarCoder2's names
+    "mlp.c_proj": "ffn_down",
 }
 
 
@@ -84,10 +86,11 @@ def model_fields(config: Mapping[str, Any]) -> Fields:
         "attention.head_count_kv": config["num_key_value_heads"],
         "attention.key_length": head_dim,
         "attention.value_length": head_dim,
-        "attention.layer_norm_rms_epsilon": float(config["rms_norm_eps"]),
         "rope.dimension_count": head_dim,
         "rope.freq_base": float(config["rope_parameters"]["rope_theta"]),
     }
+    norm = "layer_norm" if architecture == "starcoder2" else "layer_norm_rms"
+    fields[f"attention.{norm}_epsilon"] = float(config.get("norm_epsilon") or config["rms_norm_eps"])
     if architecture == "granite":
         multiplied = {"attention": "attention.scale", "embedding": "embedding_scale", "residual": "residual_scale"}
         fields |= {key: float(config[f"{name}_multiplier"]) for name, key in multiplied.items()}

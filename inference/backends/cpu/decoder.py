@@ -210,6 +210,8 @@ class KernelDecoder:
             key_dim=rule.key_dim,
             value_dim=rule.value_dim,
             tiled_heads=rule.tiled_heads,
+            window=shape.window,
+            gated_mlp=shape.gated_mlp,
             norm_epsilon=shape.norm_epsilon,
             attention_scale=shape.attention_scale,
             embedding_scale=shape.embedding_scale,
@@ -217,6 +219,7 @@ class KernelDecoder:
             embedding=embedding,
             layer_weights=layers,
             final_norm=self._address(pad_vector(weights.final_norm.float() * shape.logits_scale, BLOCK)),
+            final_norm_bias=self._vector(weights.final_norm_bias, BLOCK),
             head=head,
             cosines=self._address(cosines),
             sines=self._address(sines),
@@ -224,22 +227,28 @@ class KernelDecoder:
 
     def _layer(self, layer: LayerWeights[Matrix], weight_type: WeightType) -> CLayerWeights:
         delta = layer.delta
+        pack_inner = pack_gate_up if self.architecture.gated_mlp else pack_matrix
         # What decides how long is remembered is not quantized: its rows are few.
         rates = None if delta is None else self._matrix(pack_matrix(_unquantized(delta.rates), None, "float32"))
         return CLayerWeights(
             qkv=self._rows_by_type(layer.qkv, layer.qkv_bias, weight_type, rates),
             attention_out=self._matrix(pack_matrix(layer.attention_out, layer.attention_out_bias, weight_type)),
-            gate_up=self._matrix(pack_gate_up(layer.gate_up, layer.gate_up_bias, weight_type)),
+            gate_up=self._matrix(pack_inner(layer.gate_up, layer.gate_up_bias, weight_type)),
             down=self._matrix(pack_matrix(layer.down, layer.down_bias, weight_type)),
-            attention_norm=self._address(pad_vector(layer.attention_norm, BLOCK)),
-            mlp_norm=self._address(pad_vector(layer.mlp_norm, BLOCK)),
-            q_norm=self._address(None if layer.q_norm is None else pad_vector(layer.q_norm, 1)),
-            k_norm=self._address(None if layer.k_norm is None else pad_vector(layer.k_norm, 1)),
+            attention_norm=self._vector(layer.attention_norm, BLOCK),
+            attention_norm_bias=self._vector(layer.attention_norm_bias, BLOCK),
+            mlp_norm=self._vector(layer.mlp_norm, BLOCK),
+            mlp_norm_bias=self._vector(layer.mlp_norm_bias, BLOCK),
+            q_norm=self._vector(layer.q_norm, 1),
+            k_norm=self._vector(layer.k_norm, 1),
             taps=self._address(None if layer.taps is None else layer.taps.float().T.contiguous()),
-            decay=self._address(None if delta is None else pad_vector(delta.decay, 1)),
-            decay_bias=self._address(None if delta is None else pad_vector(delta.decay_bias, 1)),
-            delta_norm=self._address(None if delta is None else pad_vector(delta.norm, 1)),
+            decay=self._vector(None if delta is None else delta.decay, 1),
+            decay_bias=self._vector(None if delta is None else delta.decay_bias, 1),
+            delta_norm=self._vector(None if delta is None else delta.norm, 1),
         )
+
+    def _vector(self, vector: Tensor | None, unit: int) -> int | None:
+        return None if vector is None else self._address(pad_vector(vector, unit))
 
     def _rows_by_type(self, weight: Matrix, bias: Tensor | None, weight_type: WeightType, following: CMatrix | None) -> CMatrix:
         """Rows of several quantized types, as many GGUF files have, as matrices of one type each, in a list.

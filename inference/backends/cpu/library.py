@@ -22,7 +22,7 @@ from protocol.errors import MidfillError
 Level = Literal["portable", "avx2", "avx2_vnni", "avx512", "avx512_bf16"]
 LEVELS: tuple[Level, ...] = get_args(Level)  # in the order of decode.cpp, the best last
 
-VERSION = 11  # of the C ABI and the layouts
+VERSION = 12  # of the C ABI and the layouts
 FILE = f"_decode{EXTENSION_SUFFIXES[-1]}"  # the suffix without Python's version, as setup.py builds it
 LEVEL_VARIABLE = "MIDFILL_KERNEL_LEVEL"
 
@@ -63,7 +63,7 @@ class CLayerWeights(ctypes.Structure):
 
     _fields_ = (
         *_fields(CMatrix, "qkv", "attention_out", "gate_up", "down"),
-        *_fields(c_void_p, "attention_norm", "mlp_norm", "q_norm", "k_norm"),
+        *_fields(c_void_p, "attention_norm", "attention_norm_bias", "mlp_norm", "mlp_norm_bias", "q_norm", "k_norm"),
         *_fields(c_void_p, "taps", "decay", "decay_bias", "delta_norm"),
         ("state", c_int64),
         ("kind", c_int32),
@@ -76,11 +76,11 @@ class CModel(ctypes.Structure):
     _fields_ = (
         *_fields(c_int32, "layers", "hidden", "heads", "kv_heads", "head_dim", "vocabulary", "positions"),
         *_fields(c_int32, "rotary_dim", "gated_output", "kept"),
-        *_fields(c_int32, "key_heads", "value_heads", "key_dim", "value_dim", "tiled_heads"),
+        *_fields(c_int32, "key_heads", "value_heads", "key_dim", "value_dim", "tiled_heads", "window", "gated_mlp"),
         *_fields(c_float, "norm_epsilon", "attention_scale", "embedding_scale", "residual_scale"),
         ("embedding", CMatrix),
         ("layer_weights", POINTER(CLayerWeights)),
-        ("final_norm", c_void_p),
+        *_fields(c_void_p, "final_norm", "final_norm_bias"),
         ("head", CMatrix),
         *_fields(c_void_p, "cosines", "sines"),
     )

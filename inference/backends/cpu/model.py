@@ -130,7 +130,7 @@ def load_kernel_model(
     tables = rotation_tables(shape, config, context_tokens, torch.float32, CPU)
     kernel = KernelDecoder(shape, weights, tables, weight_type, threads)
     log.info("CPU kernel: %s weights, level %s, %d threads", weight_type, kernel.level, threads)
-    if kernel.level == "portable" and isinstance(weights, DecoderWeights) and not shape.layer_kinds:
+    if kernel.level == "portable" and isinstance(weights, DecoderWeights) and not shape.kernel_alone:
         return KernelModel(kernel, context_tokens, kv_dtype, Decoder(shape, config, weights, context_tokens))
     return KernelModel(kernel, context_tokens, kv_dtype)
 

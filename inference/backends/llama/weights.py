@@ -43,10 +43,12 @@ class LayerWeights(Generic[M_co]):
     attention_out: M_co  # [hidden, heads * head_dim]
     attention_out_bias: Tensor | None  # [hidden]
     mlp_norm: Tensor  # [hidden]
-    gate_up: M_co  # [2 * intermediate, hidden]
-    gate_up_bias: Tensor | None  # [2 * intermediate]
+    gate_up: M_co  # [2 * intermediate, hidden]; half as many rows without a gate
+    gate_up_bias: Tensor | None  # as many
     down: M_co  # [hidden, intermediate]
     down_bias: Tensor | None  # [hidden]
+    attention_norm_bias: Tensor | None = None  # [hidden], of a LayerNorm
+    mlp_norm_bias: Tensor | None = None  # [hidden]
     # of recurrent layers, whose `qkv` and `attention_out` are the matrices before and behind what they do
     taps: Tensor | None = None  # [channels, kept_inputs + 1]: a convolution's, the newest input's last
     delta: DeltaWeights[M_co] | None = None
@@ -68,6 +70,10 @@ class WeightsSource(Protocol[M_co]):
         """[hidden]."""
 
     @property
+    def final_norm_bias(self) -> Tensor | None:
+        """[hidden], of a LayerNorm."""
+
+    @property
     def head(self) -> M_co:
         """[vocabulary, hidden]; the embedding's values if tied."""
 
@@ -80,6 +86,7 @@ class DecoderWeights:
     layers: tuple[LayerWeights[Tensor], ...]
     final_norm: Tensor  # [hidden]
     head: Tensor  # [vocabulary, hidden]; the embedding itself if tied
+    final_norm_bias: Tensor | None = None  # [hidden]
 
     @property
     def nbytes(self) -> int:
@@ -178,6 +185,10 @@ class StreamedWeights(Generic[M_co]):
         return _norm(self._architecture, self._reader, "model.norm", self._architecture.hidden)
 
     @property
+    def final_norm_bias(self) -> Tensor | None:
+        return _norm_bias(self._architecture, self._reader, "model.norm", self._architecture.hidden)
+
+    @property
     def head(self) -> M_co:
         return self.embedding if self._architecture.tied_embeddings else self._vocabulary_matrix("lm_head.weight")
 
@@ -217,17 +228,20 @@ def _read_layer(architecture: Architecture, reader: WeightsReader[M_co], index: 
         out = {f"{linear}.out_proj": hidden}
         taps = reader.taps(f"{linear}.conv1d.weight", rule.channels, width)
         delta = _read_delta(rule, reader, linear, hidden)
-    gate_up = {f"{mlp}.gate_proj": inner, f"{mlp}.up_proj": inner}
+    gate_up = dict.fromkeys([*([f"{mlp}.gate_proj"] if architecture.gated_mlp else []), f"{mlp}.up_proj"], inner)
     has_norms = architecture.qk_norm and kind == "attention"
+    before, between = f"{name}.input_layernorm", f"{name}.post_attention_layernorm"
     return LayerWeights(
-        attention_norm=_norm(architecture, reader, f"{name}.input_layernorm", hidden),
+        attention_norm=_norm(architecture, reader, before, hidden),
+        attention_norm_bias=_norm_bias(architecture, reader, before, hidden),
         qkv=_weight(reader, qkv, hidden),
         qkv_bias=_bias(reader, qkv),
         q_norm=_norm(architecture, reader, f"{attention}.q_norm", head_dim) if has_norms else None,
         k_norm=_norm(architecture, reader, f"{attention}.k_norm", head_dim) if has_norms else None,
         attention_out=_weight(reader, out, attended),
         attention_out_bias=_bias(reader, out),
-        mlp_norm=_norm(architecture, reader, f"{name}.post_attention_layernorm", hidden),
+        mlp_norm=_norm(architecture, reader, between, hidden),
+        mlp_norm_bias=_norm_bias(architecture, reader, between, hidden),
         gate_up=_weight(reader, gate_up, hidden),
         gate_up_bias=_bias(reader, gate_up),
         down=_weight(reader, down, inner),
@@ -251,6 +265,10 @@ def _read_delta(rule: DeltaRule, reader: WeightsReader[M_co], name: str, hidden:
 def _norm(architecture: Architecture, reader: WeightsReader[M_co], name: str, count: int) -> Tensor:
     weight, offset = reader.vector(f"{name}.weight", count), architecture.norm_offset
     return weight.float() + offset if offset else weight
+
+
+def _norm_bias(architecture: Architecture, reader: WeightsReader[M_co], name: str, count: int) -> Tensor | None:
+    return reader.vector(f"{name}.bias", count) if architecture.norm_biases else None
 
 
 def _weight(reader: WeightsReader[M_co], modules: Mapping[str, int], columns: int) -> M_co:

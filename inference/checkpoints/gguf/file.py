@@ -14,7 +14,7 @@ import gguf
 
 from inference.checkpoints.architecture import Architecture, ModelShape
 from inference.checkpoints.generic_shape import read_shape
-from inference.checkpoints.gguf.config import OURS, gguf_config
+from inference.checkpoints.gguf.config import gguf_config
 from inference.checkpoints.gguf.hybrids import HYBRIDS, hybrid_config, layers_of
 from inference.checkpoints.gguf.metadata import GgufHeader, read_gguf_header
 from inference.checkpoints.gguf.tokenizer import gguf_tokenizer
@@ -36,7 +36,10 @@ _NAMES = {
     "output_norm.weight": "model.norm.weight",
     "output.weight": "lm_head.weight",
 }
-_LFM2_NAMES = {**_NAMES, "token_embd_norm.weight": "model.norm.weight"}  # as llama.cpp calls the last norm
+_FAMILY_NAMES = {
+    "lfm2": {**_NAMES, "token_embd_norm.weight": "model.norm.weight"},  # as llama.cpp calls the last norm
+    "starcoder2": {**_NAMES, "output_norm.bias": "model.norm.bias"},
+}
 _LAYER_NAMES = {
     "attn_norm": "input_layernorm",
     "attn_q": "self_attn.q_proj",
@@ -62,8 +65,6 @@ _LAYER_NAMES = {
     "ssm_out": "linear_attn.out_proj",
     "ssm_a": "linear_attn.A",
 }
-OUR_FILES = (*OURS, *HYBRIDS)
-"""The architectures of llama.cpp that midfill reads itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +86,8 @@ class GgufCheckpoint:
 
     def weights(self) -> tuple[WeightsFile, ...]:
         with bad_model(f"{self.path} cannot be read"):
-            files = tuple(_weights_file(header) for header in self.headers)
+            is_ours = isinstance(self.architecture, Architecture)
+            files = tuple(_weights_file(header, is_ours=is_ours) for header in self.headers)
             if isinstance(self.architecture, Architecture):
                 check_tensors(self.architecture, files, self.path, is_gguf=True)
             return files
@@ -129,7 +131,7 @@ def open_gguf(path: Path, name: str) -> GgufCheckpoint:
     layers = {match.group(1) for part in headers for name in part.tensors if (match := _LAYER.match(name))}
     if len(layers) < shape.layers or (len(layers) > shape.layers and not is_hybrid):
         raise BadModel(f"{path}: {header.architecture}.block_count is {shape.layers}, and it has {len(layers)} layers")
-    if len(headers) > 1 and header.architecture not in OUR_FILES:
+    if len(headers) > 1 and not isinstance(shape, Architecture):
         raise BadModel(f"{path} is in {len(headers)} parts: join them with llama-gguf-split --merge")
     return GgufCheckpoint(name, path, config, shape, headers)
 
@@ -155,19 +157,19 @@ def _parts(path: Path, count: Any, number: Any) -> Iterator[Path]:
         yield path.with_name(f"{match.group(1)}-{part:05}-of-{count:05}{GGUF_SUFFIX}")
 
 
-def _weights_file(header: GgufHeader) -> WeightsFile:
-    """The file's tensors, under the names that they have in a safetensors file if our decoder reads them."""
+def _weights_file(header: GgufHeader, *, is_ours: bool) -> WeightsFile:
+    """The file's tensors; of a model that `is_ours` to decode, under the names that they have in a safetensors file."""
     with header.path.open("rb") as file:
         whole = header.path.stat().st_size
         head = file.read(min((tensor.start for tensor in header.tensors.values()), default=whole))
     tensors: dict[str, StoredTensor] = {}
     for name, tensor in header.tensors.items():
-        if header.architecture in OUR_FILES and _UNREAD.fullmatch(name):
+        if is_ours and _UNREAD.fullmatch(name):
             continue
         layer = _LAYER.match(name)
         if header.architecture in HYBRIDS and layer and int(layer.group(1)) >= layers_of(header):
             continue  # it drafts further tokens
-        ours = _name(header, name)
+        ours = _name(header, name) if is_ours else name
         _check_type(header, name, tensor)
         tensors[ours] = tensor
     return WeightsFile(header.path, head, tensors)
@@ -183,14 +185,12 @@ def _check_type(header: GgufHeader, name: str, tensor: StoredTensor) -> None:
 
 
 def _name(header: GgufHeader, name: str) -> str:
-    if header.architecture not in OUR_FILES:
-        return name
     match = _LAYER_TENSOR.fullmatch(name)
     if match is not None and match.group(2) == "ssm_dt":
         return f"model.layers.{match.group(1)}.linear_attn.dt_bias"
     if match is not None and match.group(2) in _LAYER_NAMES:
         return f"model.layers.{match.group(1)}.{_LAYER_NAMES[match.group(2)]}{match.group(3) or ''}"
-    names = _LFM2_NAMES if header.architecture == "lfm2" else _NAMES
+    names = _FAMILY_NAMES.get(header.architecture, _NAMES)
     if name not in names:
         raise BadModel(f"{header.path}: midfill's decoder has no use for the tensor {name!r}")
     return names[name]

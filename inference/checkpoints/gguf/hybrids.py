@@ -7,7 +7,7 @@ from typing import Any
 
 from inference.checkpoints.gguf.config import check_keys, is_tied, number_of, unsupported, vocabulary_of
 from inference.checkpoints.gguf.metadata import GgufHeader, midfill_notes
-from inference.checkpoints.hybrid import STORED_OTHERWISE
+from inference.checkpoints.kernel_shape import STORED_OTHERWISE
 from protocol.errors import BadModel
 
 _SHARED = (

@@ -6,9 +6,10 @@ import os
 import shutil
 from pathlib import Path
 
+import gguf
 import pytest
 
-from inference.checkpoints.weights import find_weights, read_header, update_identity
+from inference.checkpoints.weights import StoredTensor, find_weights, read_header, update_identity
 from protocol.errors import BadModel
 
 
@@ -84,3 +85,9 @@ def identity(path: Path) -> str:
     digest = hashlib.sha256()
     update_identity(digest, read_header(path))
     return digest.hexdigest()
+
+
+def test_every_quantized_type_of_gguf_files_has_one_in_the_kernel() -> None:
+    plain = {"F32", "F16", "BF16", "F64", "I8", "I16", "I32", "I64"}
+    names = {kind.name for kind in gguf.GGMLQuantizationType}
+    assert {name for name in names if StoredTensor(name, (32,), 0, 1).kernel_type is None} == plain

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 
-import gguf
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file
 
 from inference.backends.cpu.library import unavailable_reason
 from inference.backends.cpu.model import KernelModel
@@ -26,7 +23,7 @@ from protocol.messages import CompletionRequest, Prompt
 from protocol.settings import Weights
 from tests.inference.generic_models import ARCHITECTURES, BLOCKS, write_model
 from tests.inference.tiny import write_checkpoint
-from tests.inference.tiny_gguf import KERNEL_SHAPE, model_fields, tokenizer_fields, write_file, write_gguf
+from tests.inference.tiny_gguf import KERNEL_SHAPE, write_gguf
 
 REQUEST = CompletionRequest("a.py", Prompt("def f():\n", "\n", "    x"), 12)
 CPU = torch.device("cpu")
@@ -88,7 +85,9 @@ def test_a_family_of_transformers_runs_from_a_file(tmp_path: Path, monkeypatch: 
     shape = {**BLOCKS, "num_key_value_heads": 2, "sliding_window": None, "rope_parameters": rope}
     monkeypatch.setitem(ARCHITECTURES, "Starcoder2", ("Starcoder2ForCausalLM", shape))
     original = write_model(tmp_path / "model", "Starcoder2")
-    path = write_starcoder2(tmp_path / "model.gguf", original)
+    scaling = {"type": "yarn", "factor": 4.0, "original_context_length": 64}
+    changes = {f"starcoder2.rope.scaling.{key}": value for key, value in scaling.items()}
+    path = write_gguf(tmp_path / "model.gguf", original, changes=changes)
     blob = path.rename(tmp_path / "sha256-123")  # as Ollama names it
     options = EngineOptions(str(original), device="cpu", dtype="float32", threads=1)
     ours, theirs = (load_engine(replace(options, model=str(model))) for model in (blob, original))
@@ -98,20 +97,3 @@ def test_a_family_of_transformers_runs_from_a_file(tmp_path: Path, monkeypatch: 
     tokens = [token % 599 for token in range(200)]
     of_file, of_folder = (model.logits(Chunk(tokens, 0, model.new_workspace(), 200)) for model in loaded)
     assert torch.allclose(of_file, of_folder, atol=1e-5 * float(of_folder.std()))
-
-
-def write_starcoder2(path: Path, folder: Path) -> Path:
-    config = json.loads((folder / "config.json").read_text())
-    names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.STARCODER2, 2)
-    tensors = {}
-    for name, tensor in load_file(folder / "model.safetensors").items():
-        theirs = names.get_name(name, try_suffixes=(".weight", ".bias"))
-        assert theirs is not None, name
-        tensors[theirs] = (tensor.float().numpy(), "F32")
-    fields = model_fields({"rms_norm_eps": config["norm_epsilon"], **config})
-    rope = config["rope_parameters"]
-    scaling = {"type": rope["rope_type"], "factor": rope["factor"]}
-    scaling["original_context_length"] = rope["original_max_position_embeddings"]
-    fields |= {f"starcoder2.rope.scaling.{key}": value for key, value in scaling.items()}
-    fields["starcoder2.attention.layer_norm_epsilon"] = fields.pop("starcoder2.attention.layer_norm_rms_epsilon")
-    return write_file(path, fields | tokenizer_fields(folder / "tokenizer.json"), tensors)

@@ -37,6 +37,9 @@ IN Ints load_kv(const void* kv, int64_t place) {
     return load_ints((const uint16_t*)kv + place);
 }
 
+// The first position that a token sees.
+inline int first_visible(const Model& m, int position) { return m.window ? std::max(position + 1 - m.window, 0) : 0; }
+
 // One KV head of one sequence in a layer, and the queries of the new tokens that attend to it, from the heads that
 // share it, in the order [tokens, group].
 struct Attended {
@@ -222,7 +225,9 @@ FN void attend_chunk(Decoder& d, Scratch& scratch, const Attended& a, int begin,
         const int token = a.first_token + query / a.group, head = a.kv_head * a.group + query % a.group;
         const int64_t place = places[query] = (int64_t)(token * d.model.heads + head) * d.chunks + begin / CHUNK;
         const int visible = std::max(std::min(end, d.positions[token] + 1) - begin, 0);
-        soften<LANE == PAIR>(scores + query * CHUNK, visible, end - begin, &d.largest[place], &d.sums[place]);
+        const int hidden = std::min(std::max(first_visible(d.model, d.positions[token]) - begin, 0), visible);
+        std::fill_n(scores + query * CHUNK, hidden, -INFINITY);
+        soften<LANE == PAIR>(scores + query * CHUNK, hidden < visible ? visible : 0, end - begin, &d.largest[place], &d.sums[place]);
     }
     for (int first = begin; first < end; first += KEYS_AT_ONCE<LANE>)
         for (int query = 0; query < a.queries; query += QUERIES_AT_ONCE) {
@@ -254,6 +259,7 @@ FN void attend(Decoder& d, int thread, Share run, int layer_index) {
             if (turned != unit - chunk) lanes == PAIR ? turn_queries<D, PAIR>(d, scratch, a) : turn_queries<D, PLAIN>(d, scratch, a);
             turned = unit - chunk;
             append_kv(d, scratch, a, begin, end);
+            if (end <= first_visible(m, s.start)) continue;  // none of the tokens sees any of it
             if (lanes == PLAIN) attend_chunk<D, PLAIN>(d, scratch, a, begin, end);
             else attend_chunk<D, HAS_PAIRS ? PAIR : WIDENED>(d, scratch, a, begin, end);
         }
@@ -276,19 +282,19 @@ FN Input merged(const Decoder& d, Scratch& scratch, const LayerWeights& layer) {
     const Matrix& matrix = layer.attention_out;
     const int columns = matrix.columns;
     for (int t = 0; t < d.tokens; ++t) {
-        const int used = d.positions[t] / CHUNK + 1;
+        const int first = first_visible(m, d.positions[t]) / CHUNK, used = d.positions[t] / CHUNK + 1;
         float* const row = scratch.rows.get() + (size_t)t * columns;
         for (int head = 0; head < m.heads; ++head) {
             const int64_t partial = (int64_t)(t * m.heads + head) * d.chunks;
             float largest = -INFINITY, total = 0.0f;
-            for (int c = 0; c < used; ++c) largest = std::max(largest, d.largest[partial + c]);
+            for (int c = first; c < used; ++c) largest = std::max(largest, d.largest[partial + c]);
             float* const weights = scratch.scores.get();
-            for (int c = 0; c < used; c += LANES) store(weights + c, exponential(load(&d.largest[partial + c]) - largest));
-            for (int c = 0; c < used; ++c) total += weights[c] * d.sums[partial + c];
+            for (int c = first; c < used; c += LANES) store(weights + c, exponential(load(&d.largest[partial + c]) - largest));
+            for (int c = first; c < used; ++c) total += weights[c] * d.sums[partial + c];
             const float* const gate = d.qkv.get() + (size_t)t * all_rows(layer.qkv) + head * query_step(m) + m.head_dim;
             for (int i = 0; i < m.head_dim; i += LANES) {
                 Floats sum = {};
-                for (int c = 0; c < used; ++c)
+                for (int c = first; c < used; ++c)
                     sum = fused(spread(weights[c]), load(&d.sums_of_values[(partial + c) * m.head_dim + i]), sum);
                 sum = sum / total;
                 store(row + head * m.head_dim + i, m.gated_output ? sum / (exponential(-load(gate + i)) + 1.0f) : sum);

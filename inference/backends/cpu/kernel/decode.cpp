@@ -1,4 +1,4 @@
-// midfill's CPU kernel: the whole forward pass of a Llama-family or hybrid model for a few new tokens, behind a plain C ABI.
+// midfill's CPU kernel: the whole forward pass of a model of the Llama family, a hybrid or StarCoder2 for a few new tokens, behind a plain C ABI.
 //
 // Decoding one token, verifying a few drafted ones, and the prefill of a keystroke read every weight of the model and the
 // KV of every resident token, to do little arithmetic with each: they are bound by memory, and by the overhead of many
@@ -101,7 +101,7 @@ extern "C" {
 #define EXPORT __attribute__((visibility("default")))
 
 // Changes whenever a structure, a function or a layout here does.
-EXPORT int midfill_kernel_version() { return 11; }
+EXPORT int midfill_kernel_version() { return 12; }
 
 EXPORT int midfill_kernel_runs(int level) { return midfill::runs_here(level); }
 

@@ -80,21 +80,33 @@ FN Input prepare(Scratch& scratch, const float* from, int tokens, const Matrix& 
     return {to, from, nullptr, nullptr, nullptr, 0};
 }
 
-FN float inverse_root_mean_square(const float* x, int padded, int count, float epsilon) {
+// Of the differences between x, which zeros follow, and `mean`.
+FN float inverse_root_mean_square(const float* x, int padded, int count, float epsilon, float mean = 0.0f) {
     Floats squares = {};
-    for (int i = 0; i < padded; i += LANES) squares = fused(load(x + i), load(x + i), squares);
-    return 1.0f / std::sqrt(sum_lanes(squares) / (float)count + epsilon);
+    for (int i = 0; i < padded; i += LANES) squares = fused(load(x + i) - mean, load(x + i) - mean, squares);
+    const float sum = sum_lanes(squares) - (float)(padded - count) * mean * mean;
+    return 1.0f / std::sqrt(sum / (float)count + epsilon);
 }
 
-// The RMS-normalized residuals of `count` tokens, as inputs of `matrix`; `tokens` lists them if not all are needed.
-FN Input normalized(const Decoder& d, Scratch& scratch, const float* weight, const Matrix& matrix, int count,
-                    const int* tokens = nullptr) {
+FN float mean_of(const float* x, int padded, int count) {
+    Floats sum = {};
+    for (int i = 0; i < padded; i += LANES) sum += load(x + i);
+    return sum_lanes(sum) / (float)count;
+}
+
+// The normalized residuals of `count` tokens, as inputs of `matrix`; `tokens` lists them if not all are needed.
+FN Input normalized(const Decoder& d, Scratch& scratch, const float* weight, const float* bias, const Matrix& matrix,
+                    int count, const int* tokens = nullptr) {
     const int columns = matrix.columns;
     for (int t = 0; t < count; ++t) {
         const float* const x = d.residual.get() + (size_t)(tokens ? tokens[t] : t) * columns;
         float* const to = scratch.rows.get() + (size_t)t * columns;
-        const float factor = inverse_root_mean_square(x, columns, d.model.hidden, d.model.norm_epsilon);
-        for (int i = 0; i < columns; i += LANES) store(to + i, load(x + i) * factor * load(weight + i));
+        const float mean = bias ? mean_of(x, columns, d.model.hidden) : 0.0f;
+        const float factor = inverse_root_mean_square(x, columns, d.model.hidden, d.model.norm_epsilon, mean);
+        for (int i = 0; i < columns; i += LANES) {
+            const Floats scaled = (load(x + i) - mean) * factor * load(weight + i);
+            store(to + i, bias ? scaled + load(bias + i) : scaled);
+        }
     }
     return prepare(scratch, scratch.rows.get(), count, matrix);
 }

@@ -73,7 +73,8 @@ inline int all_rows(const Matrix& matrix) { return matrix.rows + (matrix.next ? 
 
 struct LayerWeights {
     Matrix qkv, attention_out, gate_up, down;
-    const float *attention_norm, *mlp_norm;  // [padded hidden]
+    const float *attention_norm, *attention_norm_bias;  // [padded hidden]; with a bias it is a LayerNorm, or null: RMS
+    const float *mlp_norm, *mlp_norm_bias;              // the same
     const float *q_norm, *k_norm;            // [head_dim] or null
     const float* taps;                       // [kept + 1, channels]: a convolution's, the newest input's last
     const float *decay, *decay_bias;         // [value_heads]; a decay is e^(decay * softplus(its input + decay_bias))
@@ -89,10 +90,12 @@ struct Model {
     int32_t kept;          // inputs before the newest one that a convolution takes
     int32_t key_heads, value_heads, key_dim, value_dim;  // of GATED_DELTA
     int32_t tiled_heads;   // whether value head i has the key head i % key_heads; otherwise neighbours share one
+    int32_t window;        // how many tokens attention sees, the newest with them; 0: all
+    int32_t gated_mlp;     // whether it is SwiGLU; otherwise `gate_up` is one matrix, and GELU by tanh what follows it
     float norm_epsilon, attention_scale, embedding_scale, residual_scale;  // of Architecture
     Matrix embedding;  // [vocabulary, hidden]; the head if the two are tied
     const LayerWeights* layer_weights;
-    const float* final_norm;
+    const float *final_norm, *final_norm_bias;
     Matrix head;
     const float *cosines, *sines;  // [positions, rotary_dim / 2]
 };

@@ -119,9 +119,13 @@ FN void dot_unit(const Matrix& matrix, int unit, const Input& input, int token, 
     }
 }
 
-enum Finish { STORE, ADD, GATE };
+enum Finish { STORE, ADD, GATE, GELU };
 
-// Writes a unit's results for one token: stored, added times `scale`, or as the SwiGLU of its gate rows and up rows.
+// x times the normal distribution's share below x, by the formula with tanh.
+IN Floats gelu(Floats x) { return x / (exponential((x * x * x * 0.044715f + x) * -1.5957691216f) + 1.0f); }
+
+// Writes a unit's results for one token: stored, added times `scale`, as the SwiGLU of its gate rows and up rows, or as
+// their GELU.
 FN void finish_unit(Finish finish, float scale, const float* tile, const float* bias, float* to, int unit) {
     Floats row[VECTORS];
     for (int v = 0; v < VECTORS; ++v) {
@@ -135,7 +139,8 @@ FN void finish_unit(Finish finish, float scale, const float* tile, const float* 
     }
     for (int v = 0; v < VECTORS; ++v) {
         float* const place = to + unit * UNIT + v * LANES;
-        store(place, finish == ADD ? fused(row[v], spread(scale), load(place)) : row[v]);
+        if (finish == ADD) store(place, fused(row[v], spread(scale), load(place)));
+        else store(place, finish == GELU ? gelu(row[v]) : row[v]);
     }
 }
 

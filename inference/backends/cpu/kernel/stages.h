@@ -22,7 +22,7 @@ FN void work(Decoder& d, int thread, int stage) {
     Scratch& scratch = d.scratch[thread];
     const int tokens = d.tokens, hidden = m.head.columns, index = stage / STAGES;
     if (stage == m.layers * STAGES + HEAD) {
-        const Input x = normalized(d, scratch, m.final_norm, m.head, d.wanted, d.wanted_tokens);
+        const Input x = normalized(d, scratch, m.final_norm, m.final_norm_bias, m.head, d.wanted, d.wanted_tokens);
         return project(d, thread, run, m.head, x, d.wanted, STORE, d.logits, m.head.rows);
     }
     if (stage == m.layers * STAGES + CHOICE) {
@@ -35,7 +35,7 @@ FN void work(Decoder& d, int thread, int stage) {
     const LayerWeights& layer = d.layers[index];
     switch (stage % STAGES) {
         case QKV: {
-            const Input x = normalized(d, scratch, layer.attention_norm, layer.qkv, tokens);
+            const Input x = normalized(d, scratch, layer.attention_norm, layer.attention_norm_bias, layer.qkv, tokens);
             return project(d, thread, run, layer.qkv, x, tokens, STORE, d.qkv.get(), all_rows(layer.qkv));
         }
         case CONVOLUTION: return convolve(d, thread, run, layer);
@@ -46,8 +46,9 @@ FN void work(Decoder& d, int thread, int stage) {
             return project(d, thread, run, layer.attention_out, x, tokens, ADD, d.residual.get(), hidden);
         }
         case GATE_UP: {
-            const Input x = normalized(d, scratch, layer.mlp_norm, layer.gate_up, tokens);
-            return project(d, thread, run, layer.gate_up, x, tokens, GATE, d.activated.get(), layer.down.columns);
+            const Input x = normalized(d, scratch, layer.mlp_norm, layer.mlp_norm_bias, layer.gate_up, tokens);
+            const Finish finish = m.gated_mlp ? GATE : GELU;
+            return project(d, thread, run, layer.gate_up, x, tokens, finish, d.activated.get(), layer.down.columns);
         }
         case DOWN: {
             const Input x = prepare(scratch, d.activated.get(), tokens, layer.down);

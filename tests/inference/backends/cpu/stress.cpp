@@ -18,6 +18,7 @@ struct Shape {
     bool biases, qk_norm;
     bool hybrid;  // layers of all kinds in turn
     int key_dim = 32;
+    int window = 0;  // with one, norms are LayerNorms, and the MLP has no gate
 };
 
 constexpr int KEPT = 2, KEY_HEADS = 2, VALUE_HEADS = 4, VALUE_DIM = 64;
@@ -36,17 +37,19 @@ public:
                 layer.attention_out = matrix(s.hidden, s.heads * s.head_dim);
                 layer.state = kv_layers_++;
             } else recurrent(layer);
-            layer.gate_up = matrix(2 * padded(s.intermediate, HALF), s.hidden);
+            layer.gate_up = matrix(s.window ? s.intermediate : 2 * padded(s.intermediate, HALF), s.hidden);
             layer.down = matrix(s.hidden, s.intermediate);
             layer.attention_norm = floats(padded(s.hidden, BLOCK));
             layer.mlp_norm = floats(padded(s.hidden, BLOCK));
+            layer.attention_norm_bias = s.window ? floats(padded(s.hidden, BLOCK)) : nullptr;
+            layer.mlp_norm_bias = s.window ? floats(padded(s.hidden, BLOCK)) : nullptr;
             layer.q_norm = s.qk_norm ? floats(s.head_dim) : nullptr;
             layer.k_norm = s.qk_norm ? floats(s.head_dim) : nullptr;
             layers_.push_back(layer);
         }
         model_ = {s.layers, s.hidden, s.heads, s.kv_heads, s.head_dim, s.vocabulary, s.room,
-                  s.hybrid ? s.head_dim / 2 : s.head_dim, s.hybrid, KEPT, KEY_HEADS, VALUE_HEADS, s.key_dim, VALUE_DIM, 0, 1e-6f, 0.125f, 1.5f, 0.5f, matrix(s.vocabulary, s.hidden), layers_.data(),
-                  floats(padded(s.hidden, BLOCK)), matrix(s.vocabulary, s.hidden), floats(s.room * s.head_dim / 2), floats(s.room * s.head_dim / 2)};
+                  s.hybrid ? s.head_dim / 2 : s.head_dim, s.hybrid, KEPT, KEY_HEADS, VALUE_HEADS, s.key_dim, VALUE_DIM, 0, s.window, !s.window, 1e-6f, 0.125f, 1.5f, 0.5f, matrix(s.vocabulary, s.hidden), layers_.data(),
+                  floats(padded(s.hidden, BLOCK)), s.window ? floats(padded(s.hidden, BLOCK)) : nullptr, matrix(s.vocabulary, s.hidden), floats(s.room * s.head_dim / 2), floats(s.room * s.head_dim / 2)};
     }
 
     const Model& model() const { return model_; }
@@ -182,6 +185,7 @@ double bound(int level, int type, int kv_type) {
 int main() {
     const Shape shapes[] = {{2, 96, 150, 5, 1, 32, 101, 77, true, true, false},
                             {1, 64, 64, 4, 2, 64, 33, 130, false, false, false},
+                            {1, 96, 150, 2, 1, 32, 33, 300, true, false, false, 32, 23},  // whose window leaves a chunk
                             {3, 96, 64, 2, 1, 64, 33, 40, false, true, true},
                             {3, 64, 64, 1, 1, 64, 33, 5, false, false, true, 4128}};  // keys wider than all else
     int levels = 0;
