@@ -17,7 +17,7 @@ from torch import Tensor
 
 from inference.backends.llama.quantized import changed_layer
 from inference.backends.llama.weights import VALUES_AT_ONCE, DecoderWeights, WeightsSource
-from inference.checkpoints.quantization import GROUP, QuantizedMatrix, quantize
+from inference.checkpoints.quantization import CENTRES, GROUP, QuantizedMatrix, quantize
 
 ROWS, TILES, TILE = 8, (8, 4, 2), 16
 """The kernel takes multiples of ROWS rows, and of TILE columns times one of TILES, of which the largest is fastest."""
@@ -92,7 +92,7 @@ def _packed(matrix: Matrix, device: torch.device) -> Int4Matrix:
 def _int4(piece: Tensor | QuantizedMatrix) -> QuantizedMatrix:
     if isinstance(piece, Tensor):
         return quantize(piece, "int4")
-    minima = piece.scales * -8 if piece.minima is None else piece.minima  # 8 stands for zero without them
+    minima = piece.scales * -CENTRES[piece.type] if piece.minima is None else piece.minima
     return QuantizedMatrix("int4", piece.numbers, piece.scales, minima)
 
 
