@@ -103,6 +103,8 @@ test-identity: setup
 test-random: setup
 	RANDOM_REQUESTS=10000 $(BIN)/python -m pytest -s --timeout 7200 tests/inference/test_batching.py -k "whoever and not kernel"
 	RANDOM_EDITS=333334 $(BIN)/python -m pytest -s --timeout 14400 tests/test_random_edits.py
+	RANDOM_SESSIONS=8 TEST_EXAMPLES=2000 MIDFILL_EDITS=40 $(BIN)/python -m pytest --timeout 7200 tests/test_sessions.py \
+		tests/test_exactness.py tests/inference/test_speculation.py tests/inference/engine/test_recurrent.py
 
 # Proves the GPU path on this machine's GPU (docs/gpu-proof.md); says why where there is none. Needs no network: it takes the
 # python of .venv, if there is one, and installs nothing.

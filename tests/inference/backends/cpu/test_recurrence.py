@@ -44,7 +44,7 @@ def folder(kind: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_model(tmp_path_factory.mktemp("hybrid"), kind, on_kernel=True)
 
 
-def load(path: Path, threads: int = 2, weights: Weights = "auto") -> KernelModel:
+def load(path: Path, threads: int = 1, weights: Weights = "auto") -> KernelModel:
     options = EngineOptions(str(path), dtype="float32", device="cpu", threads=threads, weights=weights)
     model = load_engine(options)._model  # type: ignore[attr-defined]
     assert isinstance(model, KernelModel)
