@@ -99,7 +99,8 @@ test-identity: setup
 	IDENTITY_REQUESTS=1000 $(BIN)/python -m pytest -s tests/inference/test_identity.py
 
 # That reuse changes no text, on 20,000 random requests with cancellations and evictions, half of them with healing, and on
-# a million random edits through a language server and a core, in three encodings.
+# a million random edits through a language server and a core, in three encodings; and further random editing, of which `make
+# test` has a sample.
 test-random: setup
 	RANDOM_REQUESTS=10000 $(BIN)/python -m pytest -s --timeout 7200 tests/inference/test_batching.py -k "whoever and not kernel"
 	RANDOM_EDITS=333334 $(BIN)/python -m pytest -s --timeout 14400 tests/test_random_edits.py
