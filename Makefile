@@ -99,10 +99,13 @@ test-identity: setup
 	IDENTITY_REQUESTS=1000 $(BIN)/python -m pytest -s tests/inference/test_identity.py
 
 # That reuse changes no text, on 20,000 random requests with cancellations and evictions, half of them with healing, and on
-# a million random edits through a language server and a core, in three encodings.
+# a million random edits through a language server and a core, in three encodings; and further random editing, of which `make
+# test` has a sample.
 test-random: setup
 	RANDOM_REQUESTS=10000 $(BIN)/python -m pytest -s --timeout 7200 tests/inference/test_batching.py -k "whoever and not kernel"
 	RANDOM_EDITS=333334 $(BIN)/python -m pytest -s --timeout 14400 tests/test_random_edits.py
+	RANDOM_SESSIONS=8 TEST_EXAMPLES=2000 MIDFILL_EDITS=40 $(BIN)/python -m pytest --timeout 7200 tests/test_sessions.py \
+		tests/test_exactness.py tests/inference/test_speculation.py tests/inference/engine/test_recurrent.py
 
 # Proves the GPU path on this machine's GPU (docs/gpu-proof.md); says why where there is none. Needs no network: it takes the
 # python of .venv, if there is one, and installs nothing.

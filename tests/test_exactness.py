@@ -216,5 +216,5 @@ def test_reuse_never_changes_a_suggestion(tmp_path_factory: pytest.TempPathFacto
     kept = replace(options, cache_folder=tmp_path_factory.mktemp("kv"), cache_budget_bytes=2 * room)
     Editing.options, Editing.warm, Editing.cold = kept, load_engine(kept), load_engine(options)
     state_machine = Editing.TestCase
-    state_machine.settings = settings(max_examples=20, stateful_step_count=25, deadline=None)
+    state_machine.settings = settings(max_examples=settings.default.max_examples // 10, stateful_step_count=25, deadline=None)
     state_machine().runTest()

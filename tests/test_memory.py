@@ -31,7 +31,7 @@ def test_fifty_documents_with_a_budget_for_eight(tmp_path: Path) -> None:
     ]
     planners = [PromptPlanner(document, BUDGET) for document in documents]
     choose = random.Random(0)
-    for _ in range(600):
+    for _ in range(300):
         number = choose.randrange(DOCUMENTS)
         document, planner = documents[number], planners[number]
         cursor = Position(choose.randrange(len(document.lines)), 0)

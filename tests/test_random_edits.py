@@ -29,7 +29,7 @@ from tests.faults.attacked import Core, attacked_core
 from tests.lsp_server.editor import Editor, connected_editor
 from tests.lsp_server.test_mirror import PIECES, random_place
 
-EDITS = int(os.environ.get("RANDOM_EDITS", "300"))  # in each encoding
+EDITS = int(os.environ.get("RANDOM_EDITS", "150"))  # in each encoding
 ASKED_EVERY = 5  # notifications
 MOST_CHANGES = 8  # of a notification
 MOST_CHARS = 1_500  # of a document

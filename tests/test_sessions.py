@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import re
 from collections.abc import Iterator
@@ -24,6 +25,7 @@ from tests.sessions import Key, Person, Weights, session
 
 ROOT = Path(__file__).parents[1]
 KEYS = 700
+SEEDS = int(os.environ.get("RANDOM_SESSIONS", "1"))  # sessions of each kind
 WRITING: Weights = {
     Person.write: 2,
     Person.correct: 3,
@@ -169,7 +171,7 @@ LET_OFF = ("several places", "delete forward", "delete lines", "paste")
         pytest.param(sources("lsp_server/*.py")[:20], {}, True, id="many files, with context from the others"),
     ],
 )
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", range(1, 1 + SEEDS))
 async def test_sessions_that_nobody_recorded(texts: list[str], more: Weights, other_files: bool, seed: int) -> None:
     desk = Desk(texts, Settings(other_files=other_files))
     await desk.play(session(desk.copies(), {**WRITING, **more}, KEYS, seed))

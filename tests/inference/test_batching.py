@@ -295,7 +295,7 @@ def test_whoever_shares_the_engine_no_text_changes(options: EngineOptions, chang
     def cold(request: CompletionRequest) -> str:
         return alone.complete(structs.replace(request, reuse=False)).text
 
-    @settings(max_examples=20 if "kernel" in changes else 50, deadline=None)
+    @settings(max_examples=settings.default.max_examples // 6, deadline=None)
     @given(seed=st.integers(0, 2**32 - 1), engine=st.sampled_from(list(engines.values())))
     def check(seed: int, engine: Engine) -> None:
         Editors(engine, cold, seed).work()

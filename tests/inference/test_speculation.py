@@ -157,7 +157,7 @@ def test_no_text_changes(tmp_path_factory: pytest.TempPathFactory, changes: dict
     guessing, plain = load_engine(options), load_engine(replace(options, speculation=False))
     accepted = 0
 
-    @settings(max_examples=10 if "kernel" in changes else 25, deadline=None)
+    @settings(max_examples=settings.default.max_examples // 12, deadline=None)
     @given(seed=st.integers(0, 2**32 - 1))
     def check(seed: int) -> None:
         nonlocal accepted

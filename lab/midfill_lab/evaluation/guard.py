@@ -29,11 +29,8 @@ _PLAIN = {
     "collections": {"Counter", "OrderedDict", "defaultdict", "deque"},
 }
 
-# From linux/sched.h, sys/mount.h, linux/mount.h, linux/prctl.h; the same on every architecture.
-_NEW_MOUNTS, _NEW_HOST_NAME, _NEW_IPC, _NEW_USER, _NEW_PIDS, _NEW_NETWORK = (1 << bit for bit in (17, 26, 27, 28, 29, 30))
-_BIND, _RECURSIVE, _PRIVATE = 1 << 12, 1 << 14, 1 << 18
-_SYS_MOUNT_SETATTR, _AT_CURRENT_FOLDER, _AT_RECURSIVE, _READ_ONLY_NO_SUID_NO_DEVICES = 442, -100, 0x8000, 7
-_SET_DEATH_SIGNAL, _SET_NO_NEW_PRIVILEGES, _CAPABILITY_VERSION = 1, 38, 0x20080522
+# From linux/prctl.h and linux/capability.h; the same on every architecture.
+_SET_NO_NEW_PRIVILEGES, _CAPABILITY_VERSION = 38, 0x20080522
 
 
 class PlainUnpickler(pickle.Unpickler):
@@ -59,45 +56,6 @@ class _System:
                 raise OSError(ctypes.get_errno(), f"{name}: {os.strerror(ctypes.get_errno())}")
 
         return call
-
-
-def enter_namespaces(visible: list[str], root: str) -> None:
-    """Leave the machine's files, processes and network: only `visible` stays, read-only, under a new root.
-
-    Returns in a process of the new namespaces; `root` is an empty folder to mount on. OSError if the kernel refuses.
-    """
-    system, user, group = _System(), os.geteuid(), os.getegid()
-    system.unshare(_NEW_MOUNTS | _NEW_HOST_NAME | _NEW_IPC | _NEW_PIDS | _NEW_NETWORK | (_NEW_USER if user != 0 else 0))
-    if user != 0:
-        for file, text in (("uid_map", f"{user} {user} 1"), ("setgroups", "deny"), ("gid_map", f"{group} {group} 1")):
-            with open(f"/proc/self/{file}", "w") as stream:  # noqa: PTH123 - pathlib would be one more import
-                stream.write(text)
-    system.mount(None, b"/", None, ctypes.c_ulong(_RECURSIVE | _PRIVATE), None)
-    system.mount(b"tmpfs", root.encode(), b"tmpfs", ctypes.c_ulong(0), None)
-    for folder in visible:
-        place = root + folder
-        os.makedirs(place, exist_ok=True)  # noqa: PTH103
-        system.mount(folder.encode(), place.encode(), None, ctypes.c_ulong(_BIND | _RECURSIVE), None)
-    attributes = (ctypes.c_uint64 * 4)(_READ_ONLY_NO_SUID_NO_DEVICES)
-    size = ctypes.c_size_t(ctypes.sizeof(attributes))
-    system.syscall(ctypes.c_long(_SYS_MOUNT_SETATTR), _AT_CURRENT_FOLDER, root.encode(), _AT_RECURSIVE, attributes, size)
-    os.chroot(root)
-    os.chdir("/")
-    # The first process of a PID namespace ignores the signals of its limits, so a second one runs the program.
-    for _ in range(2):
-        _continue_in_child(system)
-
-
-def _continue_in_child(system: _System) -> None:
-    """Fork; the parent waits and ends with the child's status, 128 and the signal for one that a signal ended."""
-    child = os.fork()
-    if child == 0:
-        system.prctl(_SET_DEATH_SIGNAL, ctypes.c_ulong(signal.SIGKILL))
-        return
-    os.closerange(0, 64)  # the other side has to notice when the child's ends of pipe and socket close
-    _, status = os.waitpid(child, 0)
-    code = os.waitstatus_to_exitcode(status)
-    os._exit(code if code >= 0 else 128 - code)
 
 
 def drop_privileges() -> None:
@@ -170,8 +128,6 @@ def _send(channel: BufferedRWPair, value: object) -> None:
 def main() -> None:
     """Run the part that the request on standard input names."""
     request = json.load(sys.stdin)
-    if request["confine"]:
-        enter_namespaces(request["visible"], request["root"])
     if request["drop"]:
         drop_privileges()
     channel = socket.socket(fileno=request["channel"]).makefile("rwb")

@@ -1,7 +1,6 @@
 """Judges generated code: starts the candidate and the examiner, confined, and reads the verdict.
 
-Both processes run `guard.py`. Bubblewrap confines them, or namespaces of their own if the kernel permits them; without
-either, code runs only on explicit demand.
+Both processes run `guard.py`, confined by bubblewrap; without it, code runs only on explicit demand.
 """
 
 from __future__ import annotations
@@ -46,12 +45,11 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Confinement:
-    """A way to start a child: the command before Python's own, and whether the guard enters namespaces by itself."""
+    """A way to start a child: the command before Python's own."""
 
     name: str
     command: tuple[str, ...] = ()
     confined: bool = True
-    by_guard: bool = False
 
 
 UNCONFINED = Confinement("none", confined=False)
@@ -123,10 +121,7 @@ class Sandbox:
             "part": part,
             "text": text,
             "channel": channel.fileno(),
-            "confine": confinement.by_guard,
             "drop": confinement.confined,
-            "visible": visible_folders(),
-            "root": folder,
             "cpu_seconds": self._limits.cpu_seconds,
             "wall_seconds": self._limits.wall_seconds,
             "memory_bytes": self._limits.memory_bytes,
@@ -173,11 +168,9 @@ def visible_folders() -> list[str]:
 
 
 def confinements() -> tuple[Confinement, ...]:
-    """The confinements to try on this system, the best first."""
-    bubblewrap = shutil.which("bwrap")
-    by_bubblewrap = [Confinement("bubblewrap", _bubblewrap(bubblewrap))] if bubblewrap else []
-    by_guard = [Confinement("namespaces", by_guard=True)] if sys.platform == "linux" else []
-    return (*by_bubblewrap, *by_guard)
+    """The confinements to try on this system."""
+    program = shutil.which("bwrap")
+    return (Confinement("bubblewrap", _bubblewrap(program)),) if program else ()
 
 
 def _bubblewrap(program: str) -> tuple[str, ...]:

@@ -63,7 +63,7 @@ def test_the_current_gpu_is_the_one_without_a_number(simulated: SimulatedCuda) -
     assert str(find_device("cuda")) == "cuda:1"
 
 
-@pytest.mark.parametrize("device", ["auto", "cuda", "cuda:1"])
+@pytest.mark.parametrize("device", ["auto", "cuda:1"])
 def test_a_session(
     cuda: SimulatedCuda | None, options: EngineOptions, expected: Callable[[CompletionRequest], str], device: str
 ) -> None:

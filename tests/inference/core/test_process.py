@@ -1,13 +1,15 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -17,7 +19,7 @@ from websockets.sync.client import connect
 
 from inference.core.process import ServeOptions, bind, serve
 from inference.loading.options import EngineOptions
-from protocol.errors import BadInput, BadModel, DeviceLost, PortInUse
+from protocol.errors import AlreadyServed, BadInput, BadModel, DeviceLost, PortInUse
 from protocol.messages import CompletionRequest, Prompt, StopRule
 from protocol.rendezvous import CoreAddress, address_file, read_address, read_or_make_token
 from protocol.wire import Complete, Completed, Failed, Forget, encode
@@ -28,17 +30,15 @@ import sys
 from pathlib import Path
 from inference.loading.options import EngineOptions
 from inference.core.process import ServeOptions, serve
-model, folder, exit_after_s = sys.argv[1:]
+model, folder = sys.argv[1:]
 engine = EngineOptions(model, context_tokens=256, cache_folder=Path(folder) / "kv", threads=1)
-serve(ServeOptions(engine, runtime_dir=Path(folder), exit_after_s=float(exit_after_s), speed_folder=Path(folder)))
+serve(ServeOptions(engine, runtime_dir=Path(folder), speed_folder=Path(folder)))
 """
 
 
 @contextmanager
-def core(model: Path, folder: Path, exit_after_s: float = 600) -> Iterator[subprocess.Popen[str]]:
-    process = subprocess.Popen(
-        [sys.executable, "-c", CODE, str(model), str(folder), str(exit_after_s)], stderr=subprocess.PIPE, text=True
-    )
+def core(model: Path, folder: Path) -> Iterator[subprocess.Popen[str]]:
+    process = subprocess.Popen([sys.executable, "-c", CODE, str(model), str(folder)], stderr=subprocess.PIPE, text=True)
     try:
         yield process
     finally:
@@ -84,10 +84,9 @@ def test_core_serves_is_found_and_leaves_nothing_behind_but_its_speed(tiny_check
             connect(address.url, additional_headers={"Authorization": "Bearer wrong"})
         assert refused.value.response.status_code == 401
 
-        with core(tiny_checkpoint, folder) as second:
-            code, errors = finish(second)
-            assert code != 0
-            assert f"AlreadyServed: a core serves {tiny_checkpoint} already: process {address.pid} at {address.url}" in errors
+        served = f"a core serves {tiny_checkpoint} already: process {address.pid} at {address.url}"
+        with pytest.raises(AlreadyServed, match=re.escape(served)):
+            serve(options_of(tiny_checkpoint, folder))
 
         for number in range(8):
             prompt = Prompt(f"{number} = 1\n" * 30, "\n")
@@ -102,12 +101,29 @@ def test_core_serves_is_found_and_leaves_nothing_behind_but_its_speed(tiny_check
         assert read_address(address_file(folder, str(tiny_checkpoint))) is None
 
 
-def test_core_goes_when_nobody_comes(tiny_checkpoint: Path, folder: Path) -> None:
-    with core(tiny_checkpoint, folder, exit_after_s=0.1) as process:
-        code, errors = finish(process)
-    assert code == 0, errors
-    assert "no client has been connected" in errors
+def options_of(model: Path, folder: Path, device: str = "cpu", exit_after_s: float = 600.0) -> ServeOptions:
+    engine = EngineOptions(str(model), device=device, context_tokens=256, threads=1)
+    return ServeOptions(engine, runtime_dir=folder, exit_after_s=exit_after_s)
+
+
+def test_core_goes_when_nobody_comes(tiny_checkpoint: Path, folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    assert serve(options_of(tiny_checkpoint, folder, exit_after_s=0.1))
+    assert "no client has been connected" in caplog.text
     assert read_address(address_file(folder, str(tiny_checkpoint))) is None
+
+
+@contextmanager
+def serving_here(options: ServeOptions, folder: Path) -> Iterator[tuple[CoreAddress, Future[bool]]]:
+    """A core on a thread of this process: its address, and its end."""
+    path, published = address_file(folder, options.engine.model), threading.Event()
+    with ThreadPoolExecutor(1) as executor:
+        ended = executor.submit(serve, options, published.set)
+        assert published.wait(PATIENCE_S)
+        address = read_address(path)
+        assert address is not None
+        yield address, ended
+    assert read_address(path) is None
 
 
 def test_core_whose_gpu_is_lost_answers_and_ends(tiny_checkpoint: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -115,24 +131,26 @@ def test_core_whose_gpu_is_lost_answers_and_ends(tiny_checkpoint: Path, folder: 
         raise DeviceLost("cuda:0 fails every call")
 
     monkeypatch.setattr("inference.remote.connecting.open_engine", load)
-    options = ServeOptions(EngineOptions(str(tiny_checkpoint), context_tokens=256, threads=1), runtime_dir=folder)
-    with ThreadPoolExecutor(1) as executor:
-        ended = executor.submit(serve, options)
-        path = address_file(folder, str(tiny_checkpoint))
-        deadline = time.monotonic() + PATIENCE_S
-        while (address := read_address(path)) is None and time.monotonic() < deadline:
-            time.sleep(0.02)
-        assert address is not None
+    with serving_here(options_of(tiny_checkpoint, folder), folder) as (address, ended):
         message = ask(address, folder)
         assert isinstance(message, Failed)
         assert "cuda:0 fails every call" in message.message
         with pytest.raises(DeviceLost):
             ended.result(PATIENCE_S)
-    assert read_address(path) is None
+
+
+def test_a_core_whose_model_cannot_be_loaded_exits_soon_when_unused(
+    tiny_checkpoint: Path, folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    monkeypatch.setattr("inference.core.process.FAILED_EXIT_AFTER_S", 0.1)
+    with serving_here(options_of(tiny_checkpoint, folder, device="banana"), folder) as (address, ended):
+        assert isinstance(ask(address, folder), Failed)
+        assert ended.result(PATIENCE_S)
+    assert "no client has been connected for 0.1 s" in caplog.text
 
 
 def test_what_one_core_must_forget_another_model_s_core_forgets_at_once(tiny_checkpoint: Path, folder: Path) -> None:
-    """And one that was killed does not stand in the next one's way."""
     other = folder / "other"
     other.symlink_to(tiny_checkpoint)
     bearer = {"Authorization": f"Bearer {read_or_make_token(folder)}"}
@@ -147,10 +165,6 @@ def test_what_one_core_must_forget_another_model_s_core_forgets_at_once(tiny_che
         while recomputed(address, folder) == 1:
             assert time.monotonic() < deadline
             time.sleep(0.05)
-        told.kill()
-        told.wait()
-        with core(tiny_checkpoint, folder) as next_one:
-            wait_for_address(next_one, tiny_checkpoint, folder)
 
 
 def recomputed(address: CoreAddress, folder: Path) -> int:
@@ -175,20 +189,6 @@ def test_taken_port_is_named(folder: Path) -> None:
 def test_host_that_is_none_is_named() -> None:
     with pytest.raises(BadInput, match=r"nowhere\.invalid"):
         bind("nowhere.invalid", 0)
-
-
-def test_a_core_whose_model_cannot_be_loaded_exits_soon_when_unused(tiny_checkpoint: Path, folder: Path, tmp_path: Path) -> None:
-    code = CODE.replace(
-        "model, folder", "import inference.core.process; inference.core.process.FAILED_EXIT_AFTER_S = 0.1; model, folder"
-    ).replace("threads=1)", "threads=1, device='banana')")
-    process = subprocess.Popen(
-        [sys.executable, "-c", code, str(tiny_checkpoint), str(folder), "600"], stderr=subprocess.PIPE, text=True
-    )
-    address = wait_for_address(process, tiny_checkpoint, folder)
-    assert isinstance(ask(address, folder), Failed)
-    code_, errors = finish(process)
-    assert code_ == 0, errors
-    assert "no client has been connected for 0.1 s" in errors
 
 
 def run(code: str, *arguments: str) -> str:

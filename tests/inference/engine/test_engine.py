@@ -162,8 +162,9 @@ def test_alternatives_branch_from_one_resident_prompt(engine: Engine, options: E
     assert engine.complete(accepted).usage.recomputed_tokens == plain.complete(accepted).usage.recomputed_tokens
 
 
-@pytest.mark.parametrize("increment", ["", "x = ", "def main():\n    return si", "class A:\n    def f"])
-@pytest.mark.parametrize("alternatives", [0, 2, 5])
+@pytest.mark.parametrize(
+    ("increment", "alternatives"), [("", 2), ("x = ", 5), ("def main():\n    return si", 0), ("class A:\n    def f", 2)]
+)
 def test_alternatives_leave_right_kv_behind(
     engine: Engine, oracle: Callable[[CompletionRequest], str], increment: str, alternatives: int
 ) -> None:

@@ -28,7 +28,7 @@ from tests.inference.requests import complete_cancelled
 
 EDITS = int(os.environ.get("MIDFILL_EDITS", "0"))
 """Of every family; 0: few."""
-FEW = dict.fromkeys(RECURRENT, 3) | {"Lfm2": 40, "NemotronH": 40, "Qwen3Next": 12, "Jamba": 1}
+FEW = dict.fromkeys(RECURRENT, 2) | {"Lfm2": 16, "NemotronH": 12, "Qwen3Next": 4, "Jamba": 1}
 BUDGET = WindowBudget(prefix_tokens=60, suffix_tokens=30, increment_tokens=30, chars_per_token=2.5)
 BLOCK = "import os\n\n\ndef size(path):\n    return os.stat(path).st_size\n\n\nclass Box:\n    lid = 1\n"
 DOCUMENT = "file:///a.py"

@@ -29,7 +29,7 @@ def decoder_of(model: RandomModel) -> Decoder:
     return Decoder(model.architecture, {}, model.weights, POSITIONS)
 
 
-def kernel_model_of(model: RandomModel, threads: int = 2, weight_type: WeightType | None = None) -> KernelModel:
+def kernel_model_of(model: RandomModel, threads: int = 1, weight_type: WeightType | None = None) -> KernelModel:
     dtype = model.weights.embedding.dtype
     stored = weight_type or ("bfloat16" if dtype == torch.bfloat16 else "float32")
     return load_kernel_model(model.architecture, {}, model.weights, stored, dtype, POSITIONS, threads)
@@ -87,7 +87,7 @@ def test_how_a_prompt_is_cut_into_chunks_changes_no_bit(dtype: torch.dtype, weig
         pytest.skip("this CPU has no vectors that the kernel knows")
     model = RandomModel(Shape(), dtype=dtype)
     token_ids = model.token_ids(200)
-    helped = kernel_model_of(model, 2, weight_type)
+    helped = kernel_model_of(model, weight_type=weight_type)
     whole, pieces = helped.new_workspace(), helped.new_workspace()
     expected = choose(helped, token_ids, 0, whole, wanted=40)
     bounds = (0, 1, 18, 150, 151, 160)
@@ -102,7 +102,7 @@ def test_how_a_prompt_is_cut_into_chunks_changes_no_bit(dtype: torch.dtype, weig
 def test_weights_are_kept_once() -> None:
     model = RandomModel(Shape())
     matrix = weakref.ref(model.weights.layers[0].gate_up)
-    helped = kernel_model_of(model, 1)
+    helped = kernel_model_of(model)
     expected = choose(decoder_of(model), [1, 2, 3], 0, helped.new_workspace())
     del model
     gc.collect()
@@ -113,9 +113,9 @@ def test_weights_are_kept_once() -> None:
 @compiled
 def test_the_text_is_that_of_torch(tmp_path: Path) -> None:
     folder = write_checkpoint(tmp_path, hidden_size=64, num_attention_heads=2, num_key_value_heads=1)
-    options = EngineOptions(str(folder), context_tokens=512, threads=2, dtype="float32")
+    options = EngineOptions(str(folder), context_tokens=512, threads=1, dtype="float32")
     helped, alone = load_engine(options), load_engine(replace(options, kernel=False))
-    for cut in range(100, 300, 10):
+    for cut in range(100, 300, 40):
         request = CompletionRequest("a.py", Prompt(SOURCE[:cut], SOURCE[cut : cut + 50]), max_tokens=16)
         assert helped.complete(request).text == alone.complete(request).text
 
@@ -124,7 +124,7 @@ def test_the_text_is_that_of_torch(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("weight_type", "apart"), [("int8", 0.1), ("int4", 0.5), ("centred_int4", 0.7)])
 def test_quantized_weights_are_another_model(weight_type: WeightType, apart: float) -> None:
     model = RandomModel(Shape())
-    whole, rounded = kernel_model_of(model), kernel_model_of(model, 2, weight_type)
+    whole, rounded = kernel_model_of(model), kernel_model_of(model, weight_type=weight_type)
     token_ids = model.token_ids(10)
     ours, theirs = (choose(decoder, token_ids, 0, decoder.new_workspace())[0].logprob for decoder in (rounded, whole))
     assert ours != theirs

@@ -66,10 +66,15 @@ def served(tiny_checkpoint: Path, watched: Watched) -> Iterator[Served]:
 
 
 @pytest.mark.parametrize(
-    ("path", "limit"),
-    [("/v1/completions", "max_tokens"), ("/v1/fim/completions", "max_tokens"), ("/infill", "n_predict"), ("/api/generate", "")],
+    ("path", "limit", "stream"),
+    [
+        ("/v1/completions", "max_tokens", False),
+        ("/v1/fim/completions", "max_tokens", True),
+        ("/infill", "n_predict", False),
+        ("/infill", "n_predict", True),
+        ("/api/generate", "", True),
+    ],
 )
-@pytest.mark.parametrize("stream", [True, False])
 def test_no_forward_follows_a_disconnection(served: Served, watched: Watched, path: str, limit: str, stream: bool) -> None:
     names = ("input_prefix", "input_suffix") if path == "/infill" else ("prompt", "suffix")
     body = dict(zip(names, (BEFORE, AFTER), strict=True)) | {"stream": stream}

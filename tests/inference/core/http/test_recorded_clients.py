@@ -19,11 +19,7 @@ from tests.inference.serving import BEARER, client_of
 
 OPTIONS = EngineOptions(healing="off", slots=2)
 TRACE = Path(__file__).parents[3] / "data" / "rustcode-3000-3400.json.gz"
-TYPED = """\
-    for (index, name) in names.iter().enumerate() {
-        found.push(name.clone());
-    }
-"""
+TYPED = "    for name in &names {\n        found.push"
 SLACK_TOKENS = 3
 
 Ask = Callable[[str, int], Usage]
@@ -65,12 +61,12 @@ def test_recorded_session_hits_where_it_types(ask: Ask) -> None:
     trace = read_trace(TRACE)
     count_tokens = load_dry_engine(OPTIONS).tokenizer.count_tokens
     outcomes = []
-    for step in play(trace, limit=100):
+    for step in play(trace, limit=50):
         lines = step.text.splitlines(keepends=True)
         offset = sum(map(len, lines[: step.cursor.line])) + step.cursor.column
         usage = ask(step.text, offset)
         if step.moved_to is None:
             inserted = sum(map(count_tokens, step.inserted))
             outcomes.append(cache_outcome(usage, inserted))
-    assert len(outcomes) > 75
+    assert len(outcomes) > 35
     assert outcomes.count("hit") >= 0.95 * len(outcomes), outcomes
