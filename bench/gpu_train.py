@@ -269,7 +269,7 @@ class Run:
             config.to_json_file(folder / "config.json")
         save_file(weights, folder / "model.safetensors", {"format": "pt"})
         shutil.rmtree(target, ignore_errors=True)
-        index = pack(folder, target, compress=False)  # noise, and time is short
+        index = pack(folder, target)
         shutil.rmtree(folder)
         for older in self._given.output.glob("weights-*"):
             if older != target:

@@ -251,24 +251,25 @@ def pack_folder(
     parts: Annotated[Path, typer.Argument(help="An empty folder for the parts and their index.")],
     part_mib: Annotated[float, typer.Option(min=0.001, help="The most MiB of a part.")] = 16.0,
 ) -> None:
-    """Pack a folder into parts of limited size, compressed, with checksums."""
+    """Pack a folder into parts of limited size, with checksums: weights by their bytes, all else as text."""
     from midfill_lab.recipe.parts import INDEX, pack
 
     index = pack(folder, parts, int(part_mib * 2**20))
+    before = sum(file.bytes for file in index.files)
     after = sum(part.bytes for part in index.parts) + (parts / INDEX).stat().st_size
-    told = f"{index.files} files, {index.bytes:,} bytes: {len(index.parts)} parts, {after:,} bytes"
-    Console().print(f"{told} ({after / max(1, index.bytes):.1%})", soft_wrap=True, highlight=False)
+    told = f"{len(index.files)} files, {before:,} bytes: {len(index.parts)} parts, {after:,} bytes"
+    Console().print(f"{told} ({after / max(1, before):.1%})", soft_wrap=True, highlight=False)
 
 
 def unpack_folder(
     parts: Annotated[Path, typer.Argument(help="A folder with all parts and their index.")],
     folder: Annotated[Path, typer.Argument(help="The folder to restore.")],
 ) -> None:
-    """Restore a folder from its parts, which are checked."""
+    """Restore a folder from its parts; each file is checked."""
     from midfill_lab.recipe.parts import unpack
 
     index = unpack(parts, folder)
-    Console().print(f"{index.files} files in {folder}", soft_wrap=True, highlight=False)
+    Console().print(f"{len(index.files)} files in {folder}", soft_wrap=True, highlight=False)
 
 
 app.command("download")(download_packages)
