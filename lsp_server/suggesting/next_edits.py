@@ -95,6 +95,7 @@ class _Edited:
     opened: OpenDocument
     anchor: RegionAnchor | None = None
     offer: NextEdit | None = None
+    completed: NextEdit | None = None  # an offer that an edit of one character has just completed, typed or accepted
     was_shown: bool = False  # the offer
     refused: tuple[Hunk, ...] = ()
     latest: Latest[NextEdit] = field(default_factory=Latest)
@@ -152,6 +153,7 @@ class NextEdits:
         edited, steps = self._of(opened), [trimmed(replacement) for replacement in replacements]
         steps = [step for step in steps if step.replaced or step.edit.text]
         edited.latest.supersede()
+        edited.completed = None
         document = _before(opened.document, steps)
         if document is None or not steps:
             edited.anchor = edited.offer = None
@@ -217,8 +219,9 @@ class NextEdits:
 
     def accepted(self, number: int) -> None:
         """The user has accepted this offer; where an edit has shown that already, nothing happens."""
-        if (edited := self._offering(number)) is not None:
-            self._accept(edited)
+        for edited in self._edited.values():
+            if any(offer is not None and offer.number == number for offer in (edited.offer, edited.completed)):
+                self._accept(edited)
 
     def refused(self, number: int) -> None:
         """The user does not want this offer: nothing like it is offered again, and nothing for a while."""
@@ -386,7 +389,7 @@ class NextEdits:
             self._refuse(edited)
             return False
         if len(step.edit.text) + len(step.replaced) == 1:
-            edited.offer = None  # typed by hand
+            edited.offer, edited.completed = None, offer
             return False
         self._accept(edited)
         return True
@@ -399,7 +402,8 @@ class NextEdits:
     def _accept(self, edited: _Edited) -> None:
         self._show(edited)
         self._on_outcome(edited.opened, "accepted")
-        edited.offer, self._accepted, self._rejections = None, True, 0
+        edited.offer = edited.completed = None
+        self._accepted, self._rejections = True, 0
 
     def _refuse(self, edited: _Edited) -> None:
         assert edited.offer is not None, "nothing is offered"

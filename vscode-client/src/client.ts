@@ -21,6 +21,7 @@ import {
   type StaticFeature,
 } from "vscode-languageclient/node";
 
+import { AcceptedText, type Span } from "./acceptedText.ts";
 import { ACCEPTED, DID_FOCUS, DID_MOVE_CURSOR, DID_SHOW_EDIT, DID_SWITCH, EDIT_ACCEPTED, EDIT_REFUSED, INLINE_EDIT } from "./messages.ts";
 import { REASON, REFRESH, RESYNC, STATUS, USAGE } from "./messages.ts";
 import type { CoreStatus, EditorSwitch, Reason, ReasonChange, Refresh, Resync, Usage } from "./messages.ts";
@@ -42,6 +43,9 @@ const LAST_WORDS_MS = 1000;
 /** The client restarts a server that dies, unless it died this many times within this window. */
 const MOST_RESTARTS = 5;
 const RESTART_WINDOW_MS = 3 * 60_000;
+
+/** The context of the key that adds imports. */
+const HAS_ACCEPTED = "midfill.accepted";
 
 export interface Listener {
   /** The server is running, or has exited and is restarting. */
@@ -81,8 +85,8 @@ export class Client {
   private automatic = false;
   /** The document and place of the last request for suggestions, its version then, and whether it got one or the popup was open. */
   private suggested: { document: vscode.TextDocument; place: vscode.Position; version: number; isBusy: boolean } | undefined;
-  /** The text that the user accepted last. */
-  accepted: vscode.Location | undefined;
+  private readonly acceptedText = new AcceptedText();
+  private readonly changes: vscode.Disposable;
   private stopped = false;
   private hasGivenUp = false;
 
@@ -105,15 +109,17 @@ export class Client {
       initializationFailedHandler: () => false,
       middleware: {
         provideInlineCompletionItems: async (document, position, context, token, next) => {
-          const items = isOn(document) ? await next(document, position, this.asItArose(context), token) : [];
-          const count = Array.isArray(items) ? items.length : (items?.items.length ?? 0);
-          const isBusy = count > 0 || context.selectedCompletionInfo !== undefined;
+          const found = isOn(document) ? await next(document, position, this.asItArose(context), token) : [];
+          const [first] = Array.isArray(found) ? found : (found?.items ?? []);
+          const isBusy = first !== undefined || context.selectedCompletionInfo !== undefined;
           this.suggested = { document, place: position, version: document.version, isBusy };
-          return items;
+          const text = typeof first?.insertText === "string" ? first.insertText : undefined;
+          this.acceptedText.isSuggested(document.uri.toString(), document.offsetAt(first?.range?.start ?? position), text);
+          return found;
         },
         executeCommand: (command, args: unknown[], next): unknown => {
           if (command === ACCEPTED) {
-            this.didAccept();
+            this.didAcceptAll();
           }
           return next(command, args);
         },
@@ -127,6 +133,12 @@ export class Client {
       stdioOptions: { stdout: () => undefined /* speaks LSP */, stderr: this.output.follow },
     });
     this.client.registerFeature(announcing({ midfill: true }));
+    this.changes = vscode.workspace.onDidChangeTextDocument(({ document, contentChanges }) => {
+      const textOf = ({ start, end }: Span): string => document.getText(rangeOf(document, { start, end }));
+      if (this.acceptedText.changed(document.uri.toString(), contentChanges, textOf)) {
+        void vscode.commands.executeCommand("setContext", HAS_ACCEPTED, true);
+      }
+    });
     // The library tells of the states that follow, too: they must not hide why there is no server.
     const giveUp = (why: string): void => {
       this.hasGivenUp = true;
@@ -172,6 +184,7 @@ export class Client {
   /** Stop the server in any state; its events are no longer reported. */
   async stop(): Promise<void> {
     this.stopped = true;
+    this.changes.dispose();
     const { serverProcess } = this.client;
     try {
       await within(STOP_TIMEOUT_MS, this.client.stop());
@@ -250,12 +263,21 @@ export class Client {
     }
   }
 
-  private didAccept(): void {
+  /** The text that the user accepted last, if that was in this document. */
+  acceptedIn(document: vscode.TextDocument): vscode.Location | undefined {
+    const span = this.acceptedText.in(document.uri.toString());
+    return span && new vscode.Location(document.uri, rangeOf(document, span));
+  }
+
+  didAccept(document: vscode.TextDocument, start: vscode.Position, end: vscode.Position): void {
+    this.acceptedText.accept(document.uri.toString(), { start: document.offsetAt(start), end: document.offsetAt(end) });
+    void vscode.commands.executeCommand("setContext", HAS_ACCEPTED, true);
+  }
+
+  private didAcceptAll(): void {
     const editor = vscode.window.activeTextEditor;
     if (editor !== undefined && editor.document === this.suggested?.document) {
-      const range = new vscode.Range(this.suggested.place, editor.selection.active);
-      this.accepted = new vscode.Location(editor.document.uri, range);
-      void vscode.commands.executeCommand("setContext", "midfill.accepted", true);
+      this.didAccept(editor.document, this.suggested.place, editor.selection.active);
     }
   }
 
@@ -310,6 +332,10 @@ export class Client {
       await this.client.sendNotification(method, params);
     }
   }
+}
+
+function rangeOf(document: vscode.TextDocument, { start, end }: Span): vscode.Range {
+  return new vscode.Range(document.positionAt(start), document.positionAt(end));
 }
 
 /** Shows no error messages: the extension shows failures itself, and the log has them all. */

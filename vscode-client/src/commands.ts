@@ -44,7 +44,7 @@ export function registerCommands({ server, installer, tokens, channel, nextEdits
     },
     "midfill.goToNextEdit": () => nextEdits.go(),
     "midfill.refuseNextEdit": () => nextEdits.refuse(),
-    "midfill.addImports": () => addImports(server.client?.accepted),
+    "midfill.addImports": () => addImports(server.client),
     "midfill.install": () => installer.choose(),
     "midfill.openSettings": () => vscode.commands.executeCommand("workbench.action.openSettings", "midfill."),
   };

@@ -2,6 +2,7 @@
 
 import * as vscode from "vscode";
 
+import type { Client } from "./client.ts";
 import { addsImport, certainImport } from "./imports.ts";
 
 const ALL = "source.addMissingImports";
@@ -10,9 +11,10 @@ const MOST_ACTIONS = 16;
 const TOLD_MS = 4000;
 
 /** Asks the user where several fit. */
-export async function addImports(accepted: vscode.Location | undefined): Promise<void> {
+export async function addImports(client: Client | undefined): Promise<void> {
   const document = vscode.window.activeTextEditor?.document;
-  if (accepted === undefined || document?.uri.toString() !== accepted.uri.toString()) {
+  const accepted = document && client?.acceptedIn(document);
+  if (accepted === undefined) {
     return;
   }
   const [all] = await actions(accepted, ALL);

@@ -77,6 +77,7 @@ export class NextEdits implements vscode.Disposable {
     if (await editor.edit((builder) => { builder.replace(edit.range, edit.text); })) {
       const end = editor.document.positionAt(editor.document.offsetAt(edit.range.start) + edit.text.length);
       editor.selection = new vscode.Selection(end, end);
+      client.didAccept(editor.document, edit.range.start, end);
       await client.execute(edit.accepted, edit.arguments);
     }
   }
@@ -132,7 +133,9 @@ export class NextEdits implements vscode.Disposable {
     editor.setDecorations(this.old, old.map(({ range }) => ({ range, hoverMessage })));
     editor.setDecorations(this.coming, marks);
     await vscode.commands.executeCommand("setContext", CONTEXT, true);
-    await client.didShowNextEdit(edit); // once its keys work
+    if (this.shown === shown) {
+      await client.didShowNextEdit(edit); // once its keys work
+    }
   }
 
   private hide(): void {

@@ -31,7 +31,7 @@ class Terminal:
 
     def type_text(self, text: str) -> None:
         """Type the text as it stands."""
-        self.run("send-keys", "-l", text)
+        self.run("send-keys", "-l", f"{text[:-1]}\\;" if text.endswith(";") else text)  # tmux ends commands at one
 
     def screen(self, *, escapes: bool = False) -> str:
         """What is on the screen; with its colours, as escape sequences, where asked for."""

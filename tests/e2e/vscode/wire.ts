@@ -1,6 +1,6 @@
 // What one window and its language servers have said to each other, as `midfill-tapped.mjs` wrote it down.
 
-import { readdirSync, readFileSync } from "node:fs";
+import { closeSync, fstatSync, openSync, readdirSync, readSync } from "node:fs";
 import * as path from "node:path";
 
 interface Place {
@@ -38,9 +38,18 @@ interface Entry {
   message: Message;
 }
 
+/** One server's record, as far as it was read. */
+interface Read {
+  bytes: number;
+  isOurs: boolean;
+  entries: Entry[];
+}
+
 export class Wire {
   private readonly folder: string;
   private readonly project: string;
+  private readonly records = new Map<string, Read>();
+  private readonly texts = new Map<string, { entries: number; text: string }>();
 
   /** Of the window in which `project` is open; `folder` holds the records of all windows. */
   constructor(folder: string, project: string) {
@@ -61,8 +70,9 @@ export class Wire {
 
   /** What the language server knows the file to hold, lines ending as they do there. */
   text(file: string): string {
-    let text = "";
-    for (const { message } of this.entries()) {
+    const all = this.entries();
+    let { entries, text } = this.texts.get(file) ?? { entries: 0, text: "" };
+    for (const { message } of all.slice(entries)) {
       if (message.params?.textDocument?.uri !== `file://${file}`) {
         continue;
       }
@@ -74,6 +84,7 @@ export class Wire {
         }
       }
     }
+    this.texts.set(file, { entries: all.length, text });
     return text;
   }
 
@@ -94,10 +105,24 @@ export class Wire {
   }
 
   private entries(): Entry[] {
-    const records = readdirSync(this.folder).map((file) => readFileSync(path.join(this.folder, file), "utf8"));
-    const ours = records.filter((text) => text.includes(`"file://${this.project}"`));
-    const lines = ours.flatMap((text) => text.split("\n").filter((line) => line !== "" && line.endsWith("}")));
-    return lines.map((line) => JSON.parse(line) as Entry).sort((one, other) => one.at - other.at);
+    const records = readdirSync(this.folder).map((file) => this.record(file));
+    return records.flatMap(({ isOurs, entries }) => (isOurs ? entries : [])).sort((one, other) => one.at - other.at);
+  }
+
+  /** Reads what was added since the last time. */
+  private record(file: string): Read {
+    const known = this.records.get(file) ?? { bytes: 0, isOurs: false, entries: [] };
+    const descriptor = openSync(path.join(this.folder, file), "r");
+    const added = Buffer.alloc(fstatSync(descriptor).size - known.bytes);
+    readSync(descriptor, added, 0, added.length, known.bytes);
+    closeSync(descriptor);
+    const whole = added.subarray(0, added.lastIndexOf("\n") + 1); // the last line may still be written
+    const text = whole.toString();
+    known.bytes += whole.length;
+    known.isOurs ||= text.includes(`"file://${this.project}"`);
+    known.entries.push(...text.split("\n").slice(0, -1).map((line) => JSON.parse(line) as Entry));
+    this.records.set(file, known);
+    return known;
   }
 }
 

@@ -132,11 +132,13 @@ export class Workbench {
     return window;
   }
 
-  /** The same, but wait for nothing. */
-  async openUnready(name: string, text: string, userAgent?: string): Promise<Window> {
+  /** The same, but wait for nothing; `beside` are further files of the folder, by their names. */
+  async openUnready(name: string, text: string, userAgent?: string, beside: Record<string, string> = {}): Promise<Window> {
     const project = this.folder(`project-${++this.windows}`);
     const file = path.join(project, name);
-    writeFileSync(file, text);
+    for (const [other, content] of Object.entries({ ...beside, [name]: text })) {
+      writeFileSync(path.join(project, other), content);
+    }
     const page = await this.browser!.newPage({
       viewport: { width: 1100, height: 620 },
       permissions: ["clipboard-read", "clipboard-write"],

@@ -131,6 +131,22 @@ async def test_an_edit_ends_in_the_line_that_it_changes(core: FakeCore, model: F
     assert counted() == (1, 1, 0)
 
 
+@pytest.mark.parametrize("accepts", [True, False])
+async def test_an_edit_of_one_character_is_accepted_if_the_client_says_so(
+    core: FakeCore, model: FakeCore, *, accepts: bool
+) -> None:
+    model.answer = says("a = 1\nb = bb\nc = 3x\n")
+    async with editing(core, model) as editor:
+        editor.open("a = 1\nb = b\nc = 3\n")
+        editor.change(2, (2, 5), (2, 5), "x")
+        (edit,) = await ask(editor, 2, {"line": 2, "character": 6})
+        apply(editor, edit, 3)
+        if accepts:
+            await editor.execute(EDIT_ACCEPTED_COMMAND, *edit["command"]["arguments"])
+        assert await ask(editor, 3) == []
+    assert counted() == (1, accepts, 0)
+
+
 async def test_at_rest_the_prompt_is_laid_anew_ahead_of_the_next_key(editor: Editor, model: FakeCore) -> None:
     model.answer = says("NO_EDITS\n")
     await ask(editor)
