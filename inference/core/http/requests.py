@@ -66,28 +66,19 @@ class Asking:
         self._anchors = anchors
         self._unknown_markers: set[str] = set()  # that the log names already
 
-    def around(
-        self,
-        session: str,
-        before: str,
-        after: str,
-        files: Files = (),
-        *,
-        prefetch: bool = False,
-        steady: bool = False,
-        repeatable: bool,
-    ) -> Prompt:
+    def around(self, session: str, before: str, after: str, files: Files = (), *, prefetch: bool = False) -> Prompt:
         """The prompt for a cursor between two texts, as `TextAnchors.prompt` lays it, with \\n for all line ends."""
-        before, after = inward(before), inward(after)
         files = tuple(Snippet(file.path, inward(file.text)) for file in files)
-        return self._anchors.prompt(session, before, after, files, prefetch=prefetch, steady=steady, repeatable=repeatable)
+        return self._anchors.prompt(session, inward(before), inward(after), files, prefetch=prefetch)
 
-    def rendered(self, wanted: CompletionRequest, text: str, *, repeatable: bool) -> CompletionRequest:
-        """The request for a text that may be a rendered prompt; any other is the text before the cursor.
+    def laid(self, wanted: CompletionRequest, text: str, suffix: str) -> CompletionRequest:
+        """The request for a text with a suffix, or without one, which may be a rendered prompt, else is before the cursor.
 
         The prompt of a next-edit model is computed as it is; a FIM prompt is laid anew. Raises HTTPException if it has
         more than MAX_SNIPPETS files.
         """
+        if suffix:
+            return replace(wanted, prompt=self.around(wanted.session, text, suffix))
         if (next_edit := read_next_edit(text)) is not None:
             prompt = Prompt("", "", marked=next_edit.parts)
             stop_texts = tuple(dict.fromkeys((*next_edit.stop_texts, *wanted.stop_texts)))[:MAX_STOP_TEXTS]
@@ -96,11 +87,10 @@ class Asking:
         parts = read_rendered(inward(text))
         if parts is None:
             self._warn_of_another_model(text)
-            return replace(wanted, prompt=self.around(wanted.session, text, "", repeatable=repeatable))
+            return replace(wanted, prompt=self.around(wanted.session, text, ""))
         if len(parts.files) > MAX_SNIPPETS:
             raise HTTPException(422, f"the prompt has more than {MAX_SNIPPETS} files")
-        prompt = self.around(wanted.session, parts.before, parts.after, parts.files, repeatable=repeatable)
-        return replace(wanted, prompt=prompt)
+        return replace(wanted, prompt=self.around(wanted.session, parts.before, parts.after, parts.files))
 
     def _warn_of_another_model(self, text: str) -> None:
         """Log once that a client's prompt was written for a model that midfill does not know."""

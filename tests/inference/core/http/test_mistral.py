@@ -27,7 +27,5 @@ def test_stream_brings_deltas(client: TestClient) -> None:
     assert chunks[-1]["usage"]["completion_tokens"] == 12
 
 
-def test_what_is_not_supported_is_refused_by_name(client: TestClient) -> None:
-    assert "min_tokens is 5" in refusal(client, PATH, {**BODY, "min_tokens": 5})
-    assert "messages is not supported" in refusal(client, PATH, {**BODY, "messages": []})
+def test_a_body_without_a_prompt_is_refused(client: TestClient) -> None:
     assert "prompt" in refusal(client, PATH, {"suffix": AFTER})

@@ -113,17 +113,3 @@ def test_sessions_have_anchors_of_their_own_and_few() -> None:
     for number in range(ANCHORS_PER_SESSION):
         anchors.prompt(SESSION, f"y{number}\n" * 500, AFTER)
     assert windows(anchors.prompt(SESSION, TEXT[:4100], AFTER)) != windows(first)
-
-
-def test_steady_files_keep_their_places_and_new_ones_wait_for_a_new_anchor() -> None:
-    first, second, third = (Snippet(f"{name}.py", name) for name in "abc")
-    anchors = TextAnchors()
-
-    def context(before: str, *files: Snippet) -> tuple[Snippet, ...]:
-        return anchors.prompt(SESSION, before, AFTER, files, steady=True).context
-
-    assert context(TEXT, first, second) == (first, second)
-    assert context(TEXT + "y", third, second, first) == (first, second)
-    assert context(TEXT + "y", third, second) == (second,)  # never text that the request does not hold
-    assert context(TEXT + "y", second, first) == (second,)
-    assert context("".join(LINES[:100]), third, first, second) == (second, third, first)
