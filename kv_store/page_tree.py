@@ -13,7 +13,6 @@ from array import array
 from bisect import bisect_left
 from collections.abc import Collection, Iterator, Sequence
 from hashlib import blake2b
-from itertools import chain
 from operator import attrgetter
 
 from kv_store.interface import document_of
@@ -92,31 +91,18 @@ class PageTree:
 
     def __init__(self) -> None:
         self.root = Page((), None)
-        self.roots: dict[str, Page] = {"": self.root}
-        """By namespace."""
         self.tails: dict[str, Page] = {}
         """The last resident page of each session's last inserted prefix; the latest session last."""
         self._owned: dict[str, set[Page]] = {}
         """The pages of each owner."""
 
-    def root_of(self, namespace: str) -> Page:
-        """The page without tokens that the namespace's prefixes begin with; the empty one's is `root`."""
-        if namespace not in self.roots:
-            self.roots[namespace] = Page((), None)
-            self.roots[namespace].digest = self.root_digest(namespace)
-        return self.roots[namespace]
-
-    def root_digest(self, namespace: str) -> bytes:
-        """The digest of a namespace's root, which follows from that of `root`."""
-        return prefix_digest(self.root.digest, namespace.encode()) if namespace else self.root.digest
-
-    def find_prefix(self, token_ids: tuple[int, ...], namespace: str = "") -> tuple[list[Page], int]:
-        """The pages of the longest resident prefix in the namespace, in order, and its length.
+    def find_prefix(self, token_ids: tuple[int, ...]) -> tuple[list[Page], int]:
+        """The pages of the longest resident prefix, in order, and its length.
 
         Only the last page may be matched in part.
         """
         path: list[Page] = []
-        page = self.root_of(namespace)
+        page = self.root
         while True:
             wanted = token_ids[page.stop : page.stop + PAGE_TOKENS]
             child, shared = _closest(page.children, wanted)
@@ -222,7 +208,7 @@ class PageTree:
 
     def pages(self) -> Iterator[Page]:
         """Every page, parents first."""
-        return chain.from_iterable(self.subtree(root, root=False) for root in self.roots.values())
+        return self.subtree(self.root, root=False)
 
     def subtree(self, page: Page, *, root: bool = True) -> Iterator[Page]:
         """A page and its descendants, parents first."""

@@ -246,8 +246,7 @@ def _add_pages(
     for row in latest.values():  # of two rows of a page, which a crash can leave, the first is of a removed file
         below[row.parent].append(row)
     saved: dict[Page, SavedPage] = {}
-    namespaces = {document.partition("/")[0] for documents in owners.values() for document in documents}
-    pending = [tree.root, *(tree.root_of(name) for name in sorted(namespaces) if tree.root_digest(name) in below)]
+    pending = [tree.root]
     while pending:
         parent = pending.pop()
         for row in below.pop(parent.digest, ()):

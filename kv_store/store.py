@@ -108,7 +108,7 @@ class PageMatch:
 
 def check_tree(tree: PageTree) -> None:
     """Check pages, their order, parents and tiers."""
-    for parent in (*tree.roots.values(), *tree.pages()):
+    for parent in (tree.root, *tree.pages()):
         in_order = sorted(parent.children, key=lambda child: child.token_ids)
         assert parent.children == in_order, f"the children of {parent} are not in the order of their token ids"
         for page in parent.children:
@@ -197,16 +197,13 @@ class PagedStore:
         if self._folder:
             persistence.restore(self._folder, self._tree, self._residency, self._snapshots)
 
-    def match_prefix(self, token_ids: Sequence[int], namespace: str = "") -> PageMatch:
-        """The longest resident prefix of `token_ids`, token-granular; length 0 if nothing matches.
-
-        Namespaces share nothing. The documents of all but the empty one are named `namespace/...`.
-        """
-        path, length = self._tree.find_prefix(tuple(token_ids), namespace)
+    def match_prefix(self, token_ids: Sequence[int]) -> PageMatch:
+        """The longest resident prefix of `token_ids`, token-granular; length 0 if nothing matches."""
+        path, length = self._tree.find_prefix(tuple(token_ids))
         return PageMatch(path, length, self._residency, self._snapshots, self._live)
 
-    def insert_prefix(self, token_ids: Sequence[int], workspace: Workspace, session: str, namespace: str = "") -> int:
-        """Make `token_ids` resident in a namespace; returns how many tokens' KV was missing and copied.
+    def insert_prefix(self, token_ids: Sequence[int], workspace: Workspace, session: str) -> int:
+        """Make `token_ids` resident; returns how many tokens' KV was missing and copied.
 
         The workspace must hold the KV of exactly these tokens at [0, len(token_ids)). Within the budget,
         older tails are evicted to make room; if pins leave too little room, fewer tokens are kept.
@@ -216,8 +213,7 @@ class PagedStore:
                 f"a workspace of {workspace.bytes_per_token} bytes per token, in a store of {self._residency.bytes_per_token}"
             )
         ids = tuple(token_ids)
-        root = self._tree.root_of(namespace)
-        path, matched = self._tree.find_prefix(ids, namespace)
+        path, matched = self._tree.find_prefix(ids)
         if matched == len(ids) and self._is_kept_for(session, path, matched):
             self._keep_snapshots(path, matched, workspace)
             return 0
@@ -226,7 +222,7 @@ class PagedStore:
         try:
             if session in self._pinned:  # the pin moves to the new prefix
                 self._residency.unlock(self._tree.last_path(session), pins=True)
-            self._grow(root, path, matched, ids, workspace, locked)
+            self._grow(path, matched, ids, workspace, locked)
         finally:  # pages copied before an error are valid and stay
             path = [page for page in path if page.copies]
             self._tree.record_last_prefix(session, path, len(ids))
@@ -340,16 +336,14 @@ class PagedStore:
             return False
         return path[-1].level == 0 and path[-1].owners.get(document_of(session), 0) >= length - path[-1].start
 
-    def _grow(
-        self, root: Page, path: list[Page], matched: int, ids: tuple[int, ...], workspace: Workspace, locked: list[Page]
-    ) -> None:
-        """Extend the path below the root to as much of `ids` as budgets allow, and lock new pages."""
+    def _grow(self, path: list[Page], matched: int, ids: tuple[int, ...], workspace: Workspace, locked: list[Page]) -> None:
+        """Extend the path to as much of `ids` as budgets allow, and lock new pages."""
         short = None
         if matched < len(ids) and path and (path[-1].stop > matched or len(path[-1]) < PAGE_TOKENS):
             short = path.pop()  # it diverges or ends early: a sibling page replaces it on the path
         self._lift(path, matched, workspace)
         while (start := path[-1].stop if path else 0) < len(ids):
-            page = self._new_page(path[-1] if path else root, ids[start : start + PAGE_TOKENS], workspace)
+            page = self._new_page(path[-1] if path else self._tree.root, ids[start : start + PAGE_TOKENS], workspace)
             if page is None:
                 break
             path.append(page)

@@ -21,7 +21,7 @@ from inference.core.http.openai import Mistral, OpenAI
 from inference.core.http.requests import Asking
 from inference.core.http.responses import HANDLERS, error_response
 from inference.core.http.text_anchors import TextAnchors
-from inference.core.lifecycle import ConnectedClients, Draining, RefuseWhileDraining
+from inference.core.lifecycle import ConnectedClients
 from inference.core.metrics import Metrics
 from inference.core.pages import Dashboard
 from inference.core.scheduler import Scheduler
@@ -65,7 +65,6 @@ def make_app(
     access: Access,
     connections: Connections,
     shares: LoopShares,
-    draining: Draining,
     dashboard: Dashboard,
 ) -> Starlette:
     """The application; every route requires the token, except liveness, the core's proof and the files of web pages."""
@@ -96,7 +95,6 @@ def make_app(
         middleware=[
             Middleware(RefuseForeign, access=access),
             cors,
-            Middleware(RefuseWhileDraining, draining=draining),
             Middleware(RequireToken, access=access, admit=connections.admit, shares=shares),
         ],
         exception_handlers=HANDLERS,

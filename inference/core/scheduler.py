@@ -19,7 +19,7 @@ import psutil
 from msgspec.structs import replace
 
 from inference.core.engine_holder import EngineHolder
-from inference.core.queue import Inbox, UserLimits
+from inference.core.queue import Inbox
 from inference.engine.request import Request, turn_of
 from inference.engine.slots import Resident
 from inference.text.prompts import PromptSpan
@@ -132,7 +132,6 @@ class Scheduler:
         holder: EngineHolder,
         unload_after_s: float | None = None,
         observe: Observer | None = None,
-        limits: UserLimits | None = None,
         watch: Watch | None = None,
     ) -> None:
         """Unloads the model after `unload_after_s` seconds without a request.
@@ -144,7 +143,7 @@ class Scheduler:
         self._holder = holder
         self._unload_after_s = unload_after_s
         self._observe = observe
-        self._inbox = Inbox(lambda: holder.capacity, holder.wake, limits)
+        self._inbox = Inbox(lambda: holder.capacity, holder.wake)
         self._residency: StoreStats | None = None
         self._save_until = math.inf  # by time.monotonic(), when closing
         self._saving = SavingSchedule(self._save)
@@ -233,10 +232,6 @@ class Scheduler:
         tiers = (TierMemory(tier.name, tier.used_bytes, tier.budget_bytes, tier.tokens) for tier in stats.tiers)
         weights = self._holder.weights_bytes
         return CoreMemory(process_bytes, weights, stats.workspaces, stats.workspaces_bytes, tuple(tiers))
-
-    @property
-    def is_idle(self) -> bool:
-        return self._inbox.is_idle
 
     def look(self) -> None:
         """Show the watcher what is resident now, as soon as the forward at work has ended."""

@@ -19,7 +19,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 from inference.core.admission import SUBPROTOCOL
 from inference.core.connections import BYTE_S, MESSAGE_S, Address, Connections, LoopShares
 from inference.core.http.text_anchors import TextAnchors
-from inference.core.lifecycle import ConnectedClients, Draining, Shutdown
+from inference.core.lifecycle import ConnectedClients, Shutdown
 from inference.core.scheduler import Scheduler
 from inference.core.users import User
 from inference.engine.request import Request, turn_of
@@ -120,7 +120,6 @@ class WebSocketApi:
     _connections: Connections
     _shutdown: Shutdown
     _anchors: TextAnchors  # of HTTP clients, which a user's exclusion drops too
-    _draining: Draining
     _shares: LoopShares
     _open: dict[tuple[Address, str], Outbox] = field(default_factory=dict)  # by address and the id of the token
     _numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
@@ -139,16 +138,7 @@ class WebSocketApi:
         await websocket.accept(SUBPROTOCOL if SUBPROTOCOL in websocket.scope["subprotocols"] else None)
         name = f"ws-{next(self._numbers)}"
         forget_anchors = partial(self._anchors.forget, user.name)
-        connection = Connection(
-            outbox.send,
-            self._scheduler,
-            self._clients,
-            self._shutdown,
-            name,
-            user,
-            forget_anchors,
-            lambda: self._draining.has_begun,
-        )
+        connection = Connection(outbox.send, self._scheduler, self._clients, self._shutdown, name, user, forget_anchors)
         sending = asyncio.create_task(outbox.run())
         try:
             while (message := await websocket.receive())["type"] != "websocket.disconnect":
@@ -188,12 +178,10 @@ class Connection:
         name: str,
         user: User | None = None,
         forget_anchors: Callable[[], None] = lambda: None,
-        is_draining: Callable[[], bool] = lambda: False,
     ) -> None:
         """`send` is called from any thread, and must not block; `forget_anchors` drops those of the user."""
         self._user = user or User()
         self._forget_anchors = forget_anchors
-        self._is_draining = is_draining
         self._send_text = send
         self._scheduler = scheduler
         self._shutdown = shutdown
@@ -270,9 +258,6 @@ class Connection:
         with self._lock:
             if message.id in self._requests:
                 self._send(Failed(message.id, BadInput.code, f"request {message.id} is still running"))
-                return
-            if self._is_draining():
-                self._send(Failed(message.id, Cancelled.code, "the core is shutting down"))
                 return
             session = message.request.session
             request = Request(

@@ -39,7 +39,6 @@ class EngineConfig:
     kept: int = 1  # of them: number of prompts that are resident without a copy while nothing is at work
     batching: bool = True  # requests share forwards, as many as there are slots
     speculation: bool = True  # drafts are verified in one forward
-    separate_users: bool = False  # users reuse nothing of each other's
 
 
 class Engine(AnyEngine):
@@ -64,9 +63,7 @@ class Engine(AnyEngine):
         self.tokenizer = tokenizer
         self._model = model
         self._store = store
-        self._slots = Slots(
-            config.slots, config.kept, model.new_workspace, store, model.context_tokens, separate_users=config.separate_users
-        )
+        self._slots = Slots(config.slots, config.kept, model.new_workspace, store, model.context_tokens)
         self._histories = DraftHistories()
         speed = PrefillSpeed(assumed_fast=not info.device.startswith("cpu"))
         self._shared = SharedState(

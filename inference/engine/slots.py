@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from operator import itemgetter
 
 from inference.backends.model import Chunk
-from inference.engine.sessions import is_anonymous, is_short, short_session, user_of
+from inference.engine.sessions import is_anonymous, is_short, short_session
 from inference.text.token_boundaries import AllowedIds
 from inference.text.token_ids import TokenIds, common_prefix_length, packed
 from kv_store.interface import Workspace, document_of
@@ -31,9 +31,7 @@ class Slot:
     on behind the last of them: with recurrent layers, they end where the workspace has a snapshot.
     """
 
-    def __init__(self, workspace: Workspace, store: PagedStore, *, separate_users: bool = False) -> None:
-        """`separate_users` lets a user's request reuse nothing that others' requests have computed."""
-        self._separates_users = separate_users
+    def __init__(self, workspace: Workspace, store: PagedStore) -> None:
         self.workspace = workspace
         self.store = store
         self.token_ids = packed()
@@ -52,8 +50,6 @@ class Slot:
         in the store only if at least WORTH_A_LOOK tokens are missing.
         """
         common = common_prefix_length(self.token_ids, wanted)
-        if self._namespace(session) != self._namespace(self.session):
-            common = 0
         self.left_at = common
         if len(wanted) - self.workspace.resumable(common) < WORTH_A_LOOK:
             self.crop(common, will_change=session != self.session)
@@ -102,8 +98,7 @@ class Slot:
     def save(self) -> None:
         """Save the prompt to the store under its session's name, unless it must be forgotten."""
         if self._saveable and not self._dropped_on_release:
-            token_ids, namespace = self.token_ids[: self._saveable], self._namespace(self.session)
-            self.store.insert_prefix(token_ids, self.workspace, self.session, namespace)
+            self.store.insert_prefix(self.token_ids[: self._saveable], self.workspace, self.session)
             self._saved = self._saveable
 
     @property
@@ -145,16 +140,13 @@ class Slot:
 
         Returns the resident length.
         """
-        with self.store.match_prefix(wanted, self._namespace(session)) as match:
+        with self.store.match_prefix(wanted) as match:
             self.left_at = max(common, match.length)
             deeper = match.resumable(self.workspace) > self.workspace.resumable(common)
             self.crop(common, will_change=deeper or session != self.session)
             if not deeper:
                 return len(self.token_ids)
             return self.workspace.resumable(match.load(self.workspace, start=common))
-
-    def _namespace(self, session: str) -> str:
-        return user_of(session) if self._separates_users else ""
 
     def _own(self, session: str) -> None:
         """Pin this session, and unpin the previous one."""
@@ -188,22 +180,14 @@ class Slots:
     """
 
     def __init__(
-        self,
-        count: int,
-        kept: int,
-        new_workspace: Callable[[], Workspace],
-        store: PagedStore,
-        context_tokens: int,
-        *,
-        separate_users: bool = False,
+        self, count: int, kept: int, new_workspace: Callable[[], Workspace], store: PagedStore, context_tokens: int
     ) -> None:
-        """`context_tokens` is the capacity of a workspace; `separate_users` as in `Slot`."""
+        """`context_tokens` is the capacity of a workspace."""
         self.count = count
         """Most workspaces that can exist."""
         self._kept = kept
         self._store = store
         self._new_workspace = new_workspace
-        self._separates_users = separate_users
         self._context_tokens = context_tokens
         self._idle = [self._new()]  # the least recently used first
         self._in_use: list[Slot] = []
@@ -220,21 +204,19 @@ class Slots:
         slot = self._choose(session, token_ids)
         self._in_use.append(slot)
         try:
-            self._share(session, token_ids, slot)
+            self._share(token_ids, slot)
             yield slot
         finally:
             self._in_use.remove(slot)
             self._idle.append(slot)
             slot.on_release()
 
-    def missing(self, session: str, token_ids: TokenIds) -> int:
+    def missing(self, session: str, token_ids: TokenIds) -> int:  # noqa: ARG002 - a prompt of any session serves
         """Number of these tokens behind the deepest place, in a workspace or the store, where a forward could go on."""
-        namespace = user_of(session) if self._separates_users else ""
         slots = (*self._idle, *self._in_use)
-        lengths = [slot.reusable(token_ids) for slot in slots if not self._separates_users or user_of(slot.session) == namespace]
-        missing = len(token_ids) - max(lengths, default=0)
+        missing = len(token_ids) - max(slot.reusable(token_ids) for slot in slots)
         if missing >= WORTH_A_LOOK:
-            with self._store.match_prefix(token_ids, namespace) as match:
+            with self._store.match_prefix(token_ids) as match:
                 missing = min(missing, len(token_ids) - match.resumable(slots[0].workspace))
         return missing
 
@@ -330,16 +312,11 @@ class Slots:
         return slot
 
     def _new(self) -> Slot:
-        return Slot(self._new_workspace(), self._store, separate_users=self._separates_users)
+        return Slot(self._new_workspace(), self._store)
 
-    def _share(self, session: str, token_ids: TokenIds, slot: Slot) -> None:
-        """Save the other prompts that share more leading tokens with `token_ids` than the slot's does.
-
-        With separate users, another user's prompts are of no use, and saving them would tell of them by its time.
-        """
+    def _share(self, token_ids: TokenIds, slot: Slot) -> None:
+        """Save the other prompts that share more leading tokens with `token_ids` than the slot's does."""
         others = [other for other in (*self._idle, *self._in_use) if other is not slot and other.token_ids]
-        if self._separates_users:
-            others = [other for other in others if user_of(other.session) == user_of(session)]
         length = slot.reusable(token_ids) if others else 0
         for other in others:
             if other.reusable(token_ids) > length + SAVE_BEYOND:

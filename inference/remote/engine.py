@@ -18,7 +18,7 @@ from msgspec import structs
 from inference.engine.interface import AnyEngine, DeviceHooks, EngineInfo
 from inference.engine.partial_words import PartialWordCache
 from inference.engine.request import Request, validate
-from inference.engine.sessions import is_anonymous, user_of
+from inference.engine.sessions import is_anonymous
 from inference.engine.short_prompts import PrefillSpeed, choose_prompt
 from inference.engine.slots import Resident
 from inference.remote.completing import RemoteCompleter, RemoteRun
@@ -107,12 +107,11 @@ class RemoteEngine(AnyEngine):
         on_close: Callable[[], None] = lambda: None,
         *,
         heals: bool,
-        separate_users: bool = False,
     ) -> None:
         """`facts` are what the server reported, `heals` whether it forces the first bytes of a text.
 
-        `tokens_checked` tells the check of the tokens, `warning` what users should know from the start. With
-        `separate_users`, users reuse nothing of each other's. `on_close` ends a server that the core has started.
+        `tokens_checked` tells the check of the tokens, `warning` what users should know from the start. `on_close` ends
+        a server that the core has started.
         """
         self.info = info
         self.device = DeviceHooks()
@@ -129,7 +128,6 @@ class RemoteEngine(AnyEngine):
         self._loop = loop
         self._warning = warning
         self._on_close = on_close
-        self._separates_users = separate_users
         self._at_work: list[RemoteRun] = []  # for the model thread only
         self._changed = threading.Condition()  # guards the fields below
         self._done: list[tuple[RemoteRun, Future[Completion]]] = []
@@ -255,16 +253,14 @@ class RemoteEngine(AnyEngine):
         cost.prompt_tokens = len(token_ids)
         slot = self._slots.acquire(spec.session, token_ids)
         cost.prepared = time.perf_counter()
-        reuse = spec.reuse and not (self._separates_users and slot.is_foreign)
-        expected = min(common_prefix_length(slot.token_ids, token_ids), len(token_ids) - 1) if reuse else 0
+        expected = min(common_prefix_length(slot.token_ids, token_ids), len(token_ids) - 1) if spec.reuse else 0
         query = GenerationQuery(
             token_ids=token_ids,
             max_tokens=spec.max_tokens,
             end_ids=tuple(sorted(self.tokenizer.markers.end)),
             session=_opaque(_key(spec.session, token_ids)),
             slot=slot.number,
-            reuse=reuse,
-            salt=_opaque(user) if self._separates_users and (user := user_of(spec.session)) else "",
+            reuse=spec.reuse,
         )
         run = RemoteRun(request, start, query, slot, expected - expected % cost.block_tokens)
         if self._facts.keeps_states and not spec.max_tokens:
@@ -294,7 +290,7 @@ class RemoteEngine(AnyEngine):
             self._speed.note(run.recomputed, run.cost.prefilled - run.cost.prepared)
         resident = run.start.prompt.token_ids
         if not run.is_prefilled:  # what it shares with the prompt before it is still there
-            resident = resident[: 0 if run.slot.is_foreign else run.expected_cached]
+            resident = resident[: run.expected_cached]
         if self._slots.release(run.slot, resident):
             self._erase(run.slot)
         if run.cached_tokens is not None:

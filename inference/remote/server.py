@@ -115,7 +115,6 @@ class GenerationQuery:
     session: str  # an opaque name; prompts of one session share their beginnings
     slot: int | None = None
     reuse: bool = True  # False computes the whole prompt
-    salt: str = ""  # an opaque name; the server reuses nothing that was computed under another
     top: int = 1  # the most probable tokens to report with each token
     sampling: Sampling | None = None  # None is greedy
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from inference.engine.sessions import is_anonymous, short_session, user_of
+from inference.engine.sessions import is_anonymous, short_session
 from inference.engine.slots import MOST_RESIDENTS, Resident
 from inference.text.token_ids import TokenIds, common_prefix_length, packed
 from kv_store.interface import document_of
@@ -28,7 +28,6 @@ class RemoteSlot:
     number: int | None
     session: str = ""
     token_ids: TokenIds = field(default_factory=packed)  # of the last prompt, those that the server has computed
-    is_foreign: bool = False  # the slot has, or may have, a prompt of another user than the session's
     dropped_on_release: bool = False  # its prompt must be dropped when the request at work ends
 
 
@@ -67,7 +66,6 @@ class RemoteSlots:
         slot = self._own(session, token_ids)
         if slot is None:
             slot = self._other()
-            slot.is_foreign |= slot.number is not None and user_of(session) != user_of(slot.session)
             slot.session, slot.token_ids = session, packed()
         else:
             self._idle.remove(slot)
@@ -81,11 +79,6 @@ class RemoteSlots:
         """
         slot.token_ids = token_ids
         self._in_use.remove(slot)
-        if self._server_slots is not None and any(other.number is None for other in (slot, *self._in_use)):
-            for other in (slot, *self._idle, *self._in_use):
-                other.is_foreign = True  # a prompt without a slot of its own may be, or come to be, in any
-        elif token_ids:
-            slot.is_foreign = False
         if (slot.number is None) == (self._server_slots is None):
             self._idle.append(slot)
         if not slot.dropped_on_release:
@@ -140,8 +133,7 @@ class RemoteSlots:
     def _other(self) -> RemoteSlot:
         """An empty slot, or the least recently used one."""
         if not self._idle or (self._server_slots is None and len(self._idle) + len(self._in_use) < MAX_SESSIONS):
-            # The request waits at the server for any slot.
-            return RemoteSlot(None, is_foreign=self._server_slots is not None)
+            return RemoteSlot(None)  # the request waits at the server for any slot
         empty = [slot for slot in self._idle if not slot.session]
         slot = (empty or self._idle)[0]
         self._idle.remove(slot)

@@ -27,11 +27,11 @@ def workspace(*positions: int, anchor: int = 1000) -> DryWorkspace:
     return DryWorkspace(4, snapshots)
 
 
-def found(store: PagedStore, token_ids: Sequence[int], namespace: str = "") -> int:
+def found(store: PagedStore, token_ids: Sequence[int]) -> int:
     """Where a forward goes on in an empty workspace that has loaded the match."""
     store.check_integrity()
     empty = workspace()
-    with store.match_prefix(token_ids, namespace) as match:
+    with store.match_prefix(token_ids) as match:
         where = match.resumable(empty)
         assert empty.resumable(match.load(empty)) == where
         assert empty.snapshots is not None
@@ -48,7 +48,6 @@ def test_a_match_goes_on_at_its_deepest_snapshot() -> None:
     store.insert_prefix(PROMPT, workspace(10, 30, 50), "a")
     assert [found(store, PROMPT[:length]) for length in (9, 10, 29, 40)] == [0, 10, 10, 30]
     assert found(store, (*PROMPT[:20], 7, 8)) == 10
-    assert found(store, PROMPT, "other") == 0
     with store.match_prefix(PROMPT) as match:
         assert match.resumable(DryWorkspace(4)) == match.load(DryWorkspace(4)) == 40
 

@@ -70,24 +70,6 @@ def test_what_was_saved_is_resident_after_a_restart_bit_by_bit(saved: None, kv, 
     assert store.stats().refused == ()
 
 
-def test_namespaces_stay_apart_after_a_restart(kv, make_store) -> None:
-    store = make_store(disk=200)
-    for namespace, ids in (("ann", IDS), ("bob", IDS[:20])):
-        store.insert_prefix(ids, kv.workspace(ids), f"client/{namespace}/document", namespace)
-    assert store.save()
-    store.check_integrity()
-    store.close()
-    store = make_store(disk=200)
-    store.check_integrity()
-    assert on_disk(store) == len(IDS) + 20
-    for namespace, length in (("ann", len(IDS)), ("bob", 20), ("", 0), ("cy", 0)):
-        with store.match_prefix(IDS, namespace) as match:
-            assert match.load(kv.workspace()) == length
-    assert store.purge("other/ann/document") == len(IDS)
-    with store.match_prefix(IDS, "bob") as match:
-        assert match.length == 20
-
-
 def test_saving_goes_on_with_what_was_restored(saved: None, kv, make_store, tmp_path: Path) -> None:
     files = {path: path.stat().st_mtime_ns for path in page_files(tmp_path)}
     store = make_store(disk=200)

@@ -119,6 +119,16 @@ def _complete(**changes: Any) -> str:
         (_complete(prompt={"prefix": "", "suffix": 5}), "suffix"),
         (_complete(reuse="no"), "reuse"),
         (_complete(session=["s"]), "session"),
+        (_complete(max_tokens=-1), "max_tokens"),
+        (_complete(alternatives=17), "alternatives"),
+        (_complete(best_of=0), "best_of"),
+        (_complete(stop_texts=["a", ""]), "stop_texts"),
+        (_complete(stop_texts=["a"] * 65), "stop_texts"),
+        (_complete(min_probability=1.5), "min_probability"),
+        (_complete(max_decode_ms=-1), "max_decode_ms"),
+        (_complete(copies="x" * 65_537), "copies"),
+        (_complete(sampling={"temperature": 0}), "temperature"),
+        (_complete(sampling={"temperature": 1, "top_p": 1.5}), "top_p"),
     ],
 )
 def test_what_is_no_message_is_refused(text: str, named: str) -> None:

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
-from protocol.messages import MAX_STOP_CHARS, MAX_STOP_TEXTS, Completion, Sampling
+from protocol.messages import MAX_STOP_CHARS, Completion, Sampling, StopTexts
 from protocol.wire import decode_object
 
 
@@ -52,8 +52,6 @@ UNSERVED = frozenset({"echo", "format", "grammar", "images", "json_schema", "log
 Body = TypeVar("Body")
 Count = Annotated[int, msgspec.Meta(ge=-1)]  # -1 is llama.cpp's "no limit"
 Name = Annotated[str, msgspec.Meta(max_length=MAX_NAME_CHARS)]
-StopText = Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_STOP_CHARS)]
-StopTexts = Annotated[tuple[StopText, ...], msgspec.Meta(max_length=MAX_STOP_TEXTS)]
 Temperature = Annotated[float, msgspec.Meta(ge=0, le=100)]
 Share = Annotated[float, msgspec.Meta(gt=0, le=1)]
 Seed = int  # below 0 means none

@@ -11,10 +11,10 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from inference.core.http.bodies import MAX_CHOICES, Count, DecodingFields, Name, StopTexts, line_end_of, max_tokens
+from inference.core.http.bodies import MAX_CHOICES, Count, DecodingFields, Name, line_end_of, max_tokens
 from inference.core.http.requests import Api, TextPiece, cached_tokens, session_of, whole
 from inference.core.http.responses import EVENTS, error_event, event, streamed
-from protocol.messages import MAX_SNIPPETS, Completion, CompletionRequest, Snippet, StopRule
+from protocol.messages import MAX_SNIPPETS, Completion, CompletionRequest, Snippet, StopRule, StopTexts
 from protocol.stopping import columns
 
 MAX_RESPONSE_FIELDS = 64

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inference.core.queue import MAX_WAITING, MAX_WAITING_CHARS, NEW_TEXT_CHARS, RequestQueue, UserLimits
+from inference.core.queue import MAX_WAITING, MAX_WAITING_CHARS, NEW_TEXT_CHARS, RequestQueue
 from inference.engine.request import Request
 from protocol.errors import Busy
 from protocol.messages import CompletionRequest, Prompt, Snippet
@@ -141,18 +141,6 @@ def test_a_prefetch_that_waits_keeps_no_suggestion_out() -> None:
     suggestion = ask("suggestion")
     queue.put(suggestion)
     assert queue.take({}) is suggestion
-
-
-def test_a_user_with_as_many_at_work_as_allowed_waits() -> None:
-    queue = RequestQueue(UserLimits(requests=2, waiting=1))
-    first, other = ask("a", client="busy"), ask("b", client="free")
-    queue.put(first)
-    with pytest.raises(Busy, match="1 requests already wait"):
-        queue.put(ask("c", client="busy"))
-    assert queue.take({"busy": 2}) is None
-    queue.put(other)
-    assert queue.take({"busy": 2}) is other
-    assert queue.take({"busy": 1}) is first
 
 
 def test_text_that_waits_is_bounded() -> None:

@@ -1,15 +1,12 @@
 from __future__ import annotations
 
-from collections import defaultdict
 from contextlib import ExitStack
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from inference.engine.sessions import session_of_user, short_session
+from inference.engine.sessions import short_session
 from inference.engine.slots import SAVE_BEYOND, Slot, Slots
-from inference.text.token_ids import common_prefix_length, packed
+from inference.text.token_ids import packed
 from kv_store.interface import DryWorkspace
 from kv_store.snapshots import Snapshots, StateSnapshot
 from kv_store.store import PagedStore
@@ -23,12 +20,12 @@ OTHER = tuple(range(200, 240))
 class Workplace:
     """Slots over a store, and how many workspaces were made for them."""
 
-    def __init__(self, count: int, room_for: int = 100, *, kept: int | None = None, separate_users: bool = False) -> None:
+    def __init__(self, count: int, room_for: int = 100, *, kept: int | None = None) -> None:
         self.made = self.tried = 0
         self.room_for = room_for
         self.store = PagedStore([Tier("device", 2**20, MemoryStorage())], 4)
         kept = count if kept is None else kept
-        self.slots = Slots(count, kept, self._make, self.store, context_tokens=64, separate_users=separate_users)
+        self.slots = Slots(count, kept, self._make, self.store, context_tokens=64)
 
     def _make(self) -> DryWorkspace:
         self.tried += 1
@@ -52,55 +49,7 @@ def compute(slot: Slot, ids: tuple[int, ...], session: str = "a") -> int:
     return len(token_ids) - length
 
 
-REQUESTS = st.tuples(
-    st.sampled_from(["", "ann", "bob", "cy"]),
-    st.sampled_from(["client/a", "client/b", ANONYMOUS]),
-    st.lists(st.integers(0, 1), min_size=1, max_size=60),
-)
-
-
-def beginning(length: int, end: list[int]) -> tuple[int, ...]:
-    """Prompts that begin alike, and differ in a few places."""
-    return (*PROMPT[:length], *end)
-
-
-@given(st.lists(REQUESTS, max_size=20), st.integers(1, 3), st.integers(0, 40))
-def test_separate_users_reuse_what_they_have_sent_themselves_alone(
-    requests: list[tuple[str, str, list[int]]], count: int, shared: int
-) -> None:
-    place = Workplace(count, separate_users=True)
-    sent: dict[str, list[tuple[int, ...]]] = defaultdict(list)
-    for user, session, end in requests:
-        token_ids = beginning(shared, end)[:63]
-        reused = len(token_ids) - place.compute(token_ids, session_of_user(user, session))
-        assert reused <= max((common_prefix_length(token_ids, earlier) for earlier in sent[user]), default=0)
-        sent[user].append(token_ids)
-        place.store.check_integrity()
-
-
-def test_separate_users_still_reuse_their_own() -> None:
-    place = Workplace(1, separate_users=True)
-    assert place.compute(PROMPT, "client/ann/a") == len(PROMPT)
-    assert place.compute(PROMPT, "client/bob/a") == len(PROMPT)
-    assert place.compute(OTHER, "client/bob/b") == len(OTHER)
-    assert place.compute(PROMPT, "other client/ann/b") == 1  # of another document and client
-    assert place.compute(PROMPT, "client/bob/a") == 1
-    assert place.compute(PROMPT, "client/file:///a") == len(PROMPT)
-    assert place.compute(PROMPT, session_of_user("", "client/ann/a")) == 1  # a document of the core's own token
-
-
-@pytest.mark.parametrize("known", [0, 4, 39, 40])
-def test_the_store_grows_by_the_same_whether_another_user_has_sent_the_text(known: int) -> None:
-    place = Workplace(1, separate_users=True)
-    place.compute((*PROMPT[:known], *OTHER[known:]), "client/bob/a")
-    place.slots.save()
-    before = place.store.stats().tokens
-    place.compute(PROMPT, "client/ann/a")
-    place.slots.save()
-    assert place.store.stats().tokens - before == len(PROMPT)
-
-
-def test_users_reuse_each_others_unless_separate() -> None:
+def test_users_reuse_each_others() -> None:
     place = Workplace(1)
     place.compute(PROMPT, "client/ann/a")
     assert place.compute(PROMPT, "client/bob/a") == 1

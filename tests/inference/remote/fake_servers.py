@@ -42,7 +42,6 @@ class FakeServer:
     script: str = SCRIPT
     obeys: tuple[str, ...] = ("grammar",)  # the fields by which it can be constrained
     reports_cached: bool = True
-    obeys_salts: bool = True
     block_tokens: int = 16  # of which the OpenAI server keeps whole ones
     metrics: str = ""  # what it answers to /metrics, if anything
     statuses: list[int] = field(default_factory=list)  # of the next answers to completions
@@ -206,7 +205,7 @@ def openai_server(state: FakeServer, *, tokenizes: bool = True) -> Starlette:
         if isinstance(body["prompt"], str):  # of another client than midfill
             body["prompt"] = state.tokenizer.encode(body["prompt"]).tolist()
             return state.answer(generate(body, "text"))
-        place = (body.get("cache_salt", "") if state.obeys_salts else "") + request.headers["x-session-id"]
+        place = body.get("cache_salt", "") + request.headers["x-session-id"]
         return state.answer(generate(body, place))
 
     def _typed(body: dict[str, Any]) -> str:

@@ -58,29 +58,6 @@ def test_forgotten_documents_leave_no_tokens() -> None:
     assert slots.resident_tokens == 5  # those of `b`
 
 
-def test_a_slot_is_foreign_until_the_users_own_prompt_is_computed() -> None:
-    slots = RemoteSlots(1)
-    ann = slots.acquire("me/ann/a", packed([1]))
-    assert ann.is_foreign  # what it has is unknown
-    slots.release(ann, packed())
-    assert slots.acquire("me/ann/a", packed([1])).is_foreign  # cancelled before the server had it
-    slots.release(ann, packed([1]))
-    assert not slots.acquire("me/ann/a", packed([1])).is_foreign
-    slots.release(ann, packed([1]))
-    assert slots.acquire("me/bob/a", packed([1])).is_foreign
-
-
-def test_a_prompt_without_a_slot_makes_every_slot_foreign() -> None:
-    slots = RemoteSlots(1)
-    bob = slots.acquire("me/bob/a", packed([1]))
-    waiting = slots.acquire("me/ann/a", packed([1]))
-    assert waiting.is_foreign
-    slots.release(bob, packed([1]))
-    assert bob.is_foreign  # the other prompt may run in this slot now
-    slots.release(waiting, packed([1]))
-    assert slots.acquire("me/bob/a", packed([1])).is_foreign
-
-
 def test_few_missing_tokens_are_no_loss() -> None:
     slots = RemoteSlots(1)
     assert not slots.note_cached(TOLERANCE_TOKENS, 0)
