@@ -152,7 +152,7 @@ vsix: $(if $(TARGET),,wheels)
 	@$(STEP) 'Packaging the extension' npm run --prefix vscode-client platform -- $(or $(TARGET),--for-clone)
 	@echo "Install it: code --install-extension $$(ls -t vscode-client/midfill-*-*.vsix | head -n 1)"
 
-# The playground and the dashboard, which the core and `midfill play` serve; needs node and npm.
+# The playground, which `midfill play` serves; needs node and npm.
 pages:
 	@rm -f build/$@.log
 	@$(STEP) "Installing the web pages' npm packages" $(NPM_CI) --prefix web

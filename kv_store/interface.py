@@ -109,17 +109,6 @@ class StoreStats:
         return sum(tier.tokens for tier in self.tiers)
 
 
-@dataclass(frozen=True, slots=True)
-class SessionStats:
-    """The resident tokens of a session's last prompt, by tier in the order of `StoreStats.tiers`.
-
-    A page counts in every tier that has a copy of it, and for every session that uses it.
-    """
-
-    session: str
-    tokens: tuple[int, ...]
-
-
 # ruff: noqa: ARG002 -- nothing is copied
 
 

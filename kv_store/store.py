@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Sequence
-from itertools import islice
 
 from kv_store import persistence
 from kv_store.disk import PageFolder
-from kv_store.interface import BadFileError, ReleasedMatchError, SessionStats, StoreStats, Workspace, document_of
+from kv_store.interface import BadFileError, ReleasedMatchError, StoreStats, Workspace, document_of
 from kv_store.page_snapshots import PageSnapshots, SnapshotTier
 from kv_store.page_tree import PAGE_TOKENS, REMEMBERED_OWNERS, Page, PageTree, pack, prefix_digest
 from kv_store.snapshots import Snapshots
@@ -285,16 +284,6 @@ class PagedStore:
             evicted_tokens=self._residency.evicted_tokens,
             refused=tuple(self._residency.refused),
         )
-
-    def session_stats(self, most: int) -> list[SessionStats]:
-        """The residency of at most so many sessions, the latest first."""
-        levels = range(len(self._residency.tiers))
-        found = []
-        for session in islice(reversed(self._tree.tails), most):
-            path = self._tree.last_path(session)
-            tokens = tuple(sum(len(page) for page in path if level in page.copies) for level in levels)
-            found.append(SessionStats(session, tokens + (0,) * len(self._snapshots.stats())))
-        return found
 
     def check_integrity(self) -> None:
         """Raise AssertionError, naming the page, if accounting, references or budgets are inconsistent."""

@@ -129,9 +129,9 @@ async def test_the_prompts_are_dropped_with_their_document(writer: Writer) -> No
     writer = Writer(engine)
     await writer.type(TYPED[0])
     await writer.rest()
-    assert {each.session for each in engine.residents()} == {"me/file:///large.py", "me~short/file:///large.py"}
+    assert engine.documents() == {"file:///large.py"}
     engine.forget("me/file:///large.py")
-    assert engine.residents() == ()
+    assert (engine.stats().tokens, engine.documents()) == (0, set())
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,6 @@ from inference.core.http.responses import HANDLERS, error_response
 from inference.core.http.text_anchors import TextAnchors
 from inference.core.lifecycle import ConnectedClients
 from inference.core.metrics import Metrics
-from inference.core.pages import Dashboard
 from inference.core.scheduler import Scheduler
 from protocol.errors import BadInput
 from protocol.tokens import NONCE_LENGTHS, PROOF_PATH
@@ -65,9 +64,8 @@ def make_app(
     access: Access,
     connections: Connections,
     shares: LoopShares,
-    dashboard: Dashboard,
 ) -> Starlette:
-    """The application; every route requires the token, except liveness, the core's proof and the files of web pages."""
+    """The application; every route requires the token, except liveness and the core's proof."""
     cors = Middleware(
         CORSMiddleware,
         allow_origins=sorted(access.allowed_origins),
@@ -88,7 +86,6 @@ def make_app(
         routes=[
             Route(PROOF_PATH, prove),
             *http.routes,
-            *dashboard.routes,
             WebSocketRoute("/ws", serve_websocket),
             WebSocketRoute("/{path:path}", _no_websocket),
         ],

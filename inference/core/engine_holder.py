@@ -11,14 +11,12 @@ from msgspec.structs import replace
 from inference.checkpoints.hub import ReportProgress
 from inference.engine.interface import AnyEngine
 from inference.engine.request import Request
-from inference.engine.slots import Resident
 from inference.loading.speed_record import SpeedRecord, advice
-from inference.text.prompts import PromptSpan
 from kv_store import purges
 from kv_store.interface import StoreStats
 from protocol import garbage
 from protocol.errors import BadModel, DeviceLost, EngineUnavailable, MidfillError
-from protocol.messages import CompletionRequest, CoreStatus, Usage
+from protocol.messages import CoreStatus
 
 LoadEngine = Callable[[ReportProgress], AnyEngine]
 
@@ -145,12 +143,6 @@ class EngineHolder:
 
     def stats(self) -> StoreStats | None:
         return None if self._engine is None else self._engine.stats()
-
-    def residents(self) -> tuple[Resident, ...]:
-        return () if self._engine is None else self._engine.residents()
-
-    def prompt_spans(self, request: CompletionRequest, usage: Usage) -> tuple[PromptSpan, ...]:
-        return () if self._engine is None else self._engine.prompt_spans(request, usage)
 
     def prepare(self) -> bool:
         """Run one step of the engine's idle work; False if none is left."""

@@ -32,7 +32,6 @@ from inference.core.http.bodies import MAX_BODY_BYTES
 from inference.core.http.text_anchors import TextAnchors
 from inference.core.lifecycle import ConnectedClients, Shutdown
 from inference.core.metrics import Metrics
-from inference.core.pages import Dashboard, Feed
 from inference.core.scheduler import Scheduler
 from inference.core.users import Users
 from inference.core.websocket import WebSocketApi
@@ -192,7 +191,7 @@ def bind(host: str, port: int) -> socket.socket:
 def _run(
     options: ServeOptions, listeners: Sequence[socket.socket], access: Access, users: Users | None, signals: Sequence[int]
 ) -> bool:
-    clients, metrics, anchors, feed = ConnectedClients(), Metrics(), TextAnchors(), Feed()
+    clients, metrics, anchors = ConnectedClients(), Metrics(), TextAnchors()
     is_local, cache = options.engine.engine == LOCAL_ENGINE, options.engine.cache_folder
     speeds = SpeedRecord(options.speed_folder, options.engine) if options.speed_folder and is_local else None
     journal = None if cache is None else PurgeJournal(cache)
@@ -202,18 +201,13 @@ def _run(
         if speeds is not None and isinstance(request.outcome, Completion):
             speeds.note(request.outcome.usage)
 
-    def announce(status: CoreStatus) -> None:
-        clients.announce(status)
-        feed.report(status)
-
-    holder = _engine_holder(options.engine, announce, journal, speeds)
-    scheduler = Scheduler(holder, options.unload_after_s, observe, feed)
+    holder = _engine_holder(options.engine, clients.announce, journal, speeds)
+    scheduler = Scheduler(holder, options.unload_after_s, observe)
     connections, shares = Connections(raise_file_limit()), LoopShares()
     shutdown = Shutdown(clients, lambda: scheduler.status, replaceable=options.replaceable)
     websockets = WebSocketApi(scheduler, clients, connections, shutdown, anchors, shares)
-    dashboard = Dashboard(scheduler, feed, access.pages, connections.abort)
     http = HttpApi(scheduler, clients, metrics, anchors)
-    app = make_app(http, websockets.serve, access, connections, shares, dashboard)
+    app = make_app(http, websockets.serve, access, connections, shares)
 
     def is_over() -> bool:
         if users is not None:
@@ -224,10 +218,7 @@ def _run(
         exit_after_s = options.exit_after_s
         if exit_after_s is not None and scheduler.status.state == "failed":
             exit_after_s = min(exit_after_s, FAILED_EXIT_AFTER_S)
-        over = bool(signals) or scheduler.lost is not None or shutdown.due or _idle_for(clients, exit_after_s)
-        if over:
-            feed.close()  # a dashboard is no request to wait for
-        return over
+        return bool(signals) or scheduler.lost is not None or shutdown.due or _idle_for(clients, exit_after_s)
 
     try:
         asyncio.run(serve_app(app, connections, listeners, is_over, options.certificate))

@@ -17,14 +17,12 @@ from inference.engine.interface import AnyEngine, DeviceHooks, EngineInfo
 from inference.engine.partial_words import PartialWordCache
 from inference.engine.request import Request
 from inference.engine.short_prompts import PrefillSpeed
-from inference.engine.slots import Resident, Slots
+from inference.engine.slots import Slots
 from inference.text.healing import Healer
-from inference.text.prompts import PromptSpan, prompt_spans_of
 from inference.text.tokenization import TextTokenizer
 from kv_store.interface import StoreStats, document_of
 from kv_store.store import PagedStore
 from protocol.errors import DeviceLost, MidfillError
-from protocol.messages import CompletionRequest, Usage
 
 log = logging.getLogger(__name__)
 
@@ -159,12 +157,6 @@ class Engine(AnyEngine):
     def stats(self) -> StoreStats:
         slots = self._slots
         return replace(self._store.stats(), workspaces=slots.allocated, workspaces_bytes=slots.workspaces_bytes)
-
-    def residents(self) -> tuple[Resident, ...]:
-        return self._slots.residents()
-
-    def prompt_spans(self, request: CompletionRequest, usage: Usage) -> tuple[PromptSpan, ...]:
-        return prompt_spans_of(request, usage, self.tokenizer, self._shared.context_tokens, self._shared.healer)
 
     def check_integrity(self) -> None:
         """Raise AssertionError if the store's accounts are inconsistent."""

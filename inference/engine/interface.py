@@ -10,11 +10,9 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from inference.engine.request import Request
-from inference.engine.slots import Resident
-from inference.text.prompts import PromptSpan
 from inference.text.tokenization import TextTokenizer
 from kv_store.interface import StoreStats
-from protocol.messages import Completion, CompletionRequest, Usage
+from protocol.messages import Completion, CompletionRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,18 +113,6 @@ class AnyEngine(Protocol):
 
     def stats(self) -> StoreStats:
         """Statistics of the resident KV."""
-        ...
-
-    def residents(self) -> tuple[Resident, ...]:
-        """The resident tokens of each session, the latest first; only the latest of very many."""
-        ...
-
-    def prompt_spans(self, request: CompletionRequest, usage: Usage) -> tuple[PromptSpan, ...]:
-        """The prompt of a completed request: what was resident of it, and what was computed.
-
-        `usage` does not tell recomputed typed bytes (token healing) from others, so that the border may be off by the
-        tokens of the partial word at the cursor.
-        """
         ...
 
     def abandon(self) -> None:

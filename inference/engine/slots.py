@@ -7,7 +7,6 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from operator import itemgetter
 
 from inference.backends.model import Chunk
@@ -160,18 +159,6 @@ class Slot:
 log = logging.getLogger(__name__)
 
 
-MOST_RESIDENTS = 32
-
-
-@dataclass(frozen=True, slots=True)
-class Resident:
-    """The tokens of a session's last prompt that are resident: in its workspace, and in each tier of the store."""
-
-    session: str
-    workspace: int
-    tiers: tuple[int, ...] = ()  # in the order of `StoreStats.tiers`
-
-
 class Slots:
     """Up to `count` workspaces, `kept` of them for prompts of documents that take turns.
 
@@ -241,16 +228,6 @@ class Slots:
         for slot in (*self._idle, *self._in_use):
             if slot.session in (session, short_session(session)):
                 slot.unpin()
-
-    def residents(self) -> tuple[Resident, ...]:
-        """The resident tokens of the latest MOST_RESIDENTS sessions in workspaces, and of as many in the store."""
-        lengths: dict[str, int] = {}
-        for slot in (*reversed(self._in_use), *reversed(self._idle)):  # of a session with several, the latest
-            if slot.session and slot.token_ids:
-                lengths.setdefault(slot.session, len(slot.token_ids))
-        stored = {stats.session: stats.tokens for stats in self._store.session_stats(MOST_RESIDENTS)}
-        sessions = dict.fromkeys((*list(lengths)[:MOST_RESIDENTS], *stored))
-        return tuple(Resident(name, lengths.get(name, 0), stored.get(name, ())) for name in sessions)
 
     def save(self, seconds: float | None = None) -> bool:
         """Save the resident prompts to the store, the most recently used first, for about `seconds`.

@@ -20,17 +20,16 @@ from inference.engine.partial_words import PartialWordCache
 from inference.engine.request import Request, validate
 from inference.engine.sessions import is_anonymous
 from inference.engine.short_prompts import PrefillSpeed, choose_prompt
-from inference.engine.slots import Resident
 from inference.remote.completing import RemoteCompleter, RemoteRun
 from inference.remote.server import GenerationQuery, ModelServer, ServerFacts
 from inference.remote.slots import RemoteSlot, RemoteSlots
 from inference.text.healing import Healer
-from inference.text.prompts import PromptSpan, TokenizedPrompt, prompt_spans_of, tokenize_prompt
+from inference.text.prompts import TokenizedPrompt, tokenize_prompt
 from inference.text.token_ids import TokenIds, common_prefix_length, packed
 from inference.text.tokenization import TextTokenizer
 from kv_store.interface import StoreStats, TierStats, document_of
 from protocol.errors import Busy, EngineUnavailable, MidfillError
-from protocol.messages import Completion, CompletionRequest, Usage
+from protocol.messages import Completion, CompletionRequest
 
 CLOSE_S = 5.0
 """Seconds that closing waits for the tasks' ends."""
@@ -215,12 +214,6 @@ class RemoteEngine(AnyEngine):
         """The server's resident tokens, as far as the core knows them."""
         tier = TierStats("engine", used_bytes=0, budget_bytes=0, tokens=self._slots.resident_tokens, pages=0)
         return StoreStats((tier,), evicted_tokens=self._slots.lost_tokens)
-
-    def residents(self) -> tuple[Resident, ...]:
-        return self._slots.residents
-
-    def prompt_spans(self, request: CompletionRequest, usage: Usage) -> tuple[PromptSpan, ...]:
-        return prompt_spans_of(request, usage, self.tokenizer, self.info.context_tokens, self._healer)
 
     def abandon(self) -> None:
         self.close()

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from inference.engine.sessions import is_anonymous, short_session
-from inference.engine.slots import MOST_RESIDENTS, Resident
 from inference.text.token_ids import TokenIds, common_prefix_length, packed
 from kv_store.interface import document_of
 
@@ -49,12 +48,6 @@ class RemoteSlots:
     def resident_tokens(self) -> int:
         """Tokens that the server has resident, if it has dropped none since."""
         return sum(len(slot.token_ids) for slot in (*self._idle, *self._in_use))
-
-    @property
-    def residents(self) -> tuple[Resident, ...]:
-        """The sessions' last prompts, if the server has dropped nothing since."""
-        slots = [slot for slot in (*self._in_use, *reversed(self._idle)) if slot.session and slot.token_ids]
-        return tuple(Resident(slot.session, len(slot.token_ids)) for slot in slots[:MOST_RESIDENTS])
 
     def missing(self, session: str, token_ids: TokenIds) -> int:
         """Number of these tokens that the session's slot does not hold, if the server has dropped nothing since."""

@@ -23,7 +23,6 @@ from inference.core.engine_holder import EngineHolder
 from inference.core.http.text_anchors import TextAnchors
 from inference.core.lifecycle import ConnectedClients, Shutdown
 from inference.core.metrics import Metrics
-from inference.core.pages import Dashboard, Feed
 from inference.core.process import bind, serve_app
 from inference.core.scheduler import Observer, Scheduler
 from inference.core.users import Users
@@ -48,7 +47,6 @@ class Served:
     connections: Connections
     shutdown: Shutdown
     anchors: TextAnchors
-    feed: Feed
     websockets: WebSocketApi
     address: str = ""
     over: threading.Event = field(default_factory=threading.Event)
@@ -80,18 +78,17 @@ def _wired(
     connections: Connections | None = None,
 ) -> Served:
     """The parts of a core, which is not served yet."""
-    clients, metrics, anchors, feed = ConnectedClients(), Metrics(), TextAnchors(), Feed()
+    clients, metrics, anchors = ConnectedClients(), Metrics(), TextAnchors()
     holder = EngineHolder("tiny", load, clients.announce)
-    scheduler = Scheduler(holder, observe=observe or metrics.observe, watch=feed)
+    scheduler = Scheduler(holder, observe=observe or metrics.observe)
     connections = Connections(max_open=1000) if connections is None else connections
     shares = LoopShares()
     shutdown = Shutdown(clients, lambda: scheduler.status, replaceable=True)
     websockets = WebSocketApi(scheduler, clients, connections, shutdown, anchors, shares)
     access = Access(TOKEN, ["https://allowed.example"], HostNames(frozenset({"gpu-box"})), users)
     http = HttpApi(scheduler, clients, metrics, anchors)
-    dashboard = Dashboard(scheduler, feed, access.pages, connections.abort)
-    app = make_app(http, websockets.serve, access, connections, shares, dashboard)
-    return Served(app, scheduler, clients, connections, shutdown, anchors, feed, websockets)
+    app = make_app(http, websockets.serve, access, connections, shares)
+    return Served(app, scheduler, clients, connections, shutdown, anchors, websockets)
 
 
 @contextmanager

@@ -144,14 +144,3 @@ def test_a_document_can_be_purged_whoever_asked_for_it() -> None:
     assert resident(store, list(range(100))) == 32
     assert dropped == 100 + 62 - 32
     store.check_integrity()
-
-
-def test_sessions_tell_their_residency_by_tier_the_latest_first() -> None:
-    store = paged(64, 2000)
-    for session, tokens in (("c/a", range(100)), ("c/b", range(1000, 1040)), ("d/a", range(50))):
-        store.insert_prefix(tokens, WORKSPACE, session)
-    found = {stats.session: stats.tokens for stats in store.session_stats(10)}
-    assert list(found) == ["d/a", "c/b", "c/a"]
-    assert {session: sum(tokens) for session, tokens in found.items()} == {"d/a": 64, "c/b": 40, "c/a": 100}
-    assert sum(tokens[0] for tokens in found.values()) <= 2 * 64  # the pages that two sessions share count for both
-    assert [stats.session for stats in store.session_stats(1)] == ["d/a"]

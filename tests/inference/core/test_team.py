@@ -69,10 +69,6 @@ def test_a_core_for_a_team(tiny_checkpoint: Path, tmp_path: Path) -> None:
                 wait_until(lambda: client.recv(PATIENCE_S) == "")
 
         owner = read_or_make_token(tmp_path)
-        key = json.load(ask(f"{plain}/dashboard/link", owner, any=1))["key"]
-        dashboard = ask(f"{plain}/dashboard/events", key)  # for which nothing waits
-        assert dashboard.readline().startswith(b"data: ")
-
         content = json.dumps({"input_prefix": "x = ", "n_predict": 2}).encode()
         head = [
             *("POST /infill HTTP/1.1", "Host: localhost", "Connection: close", "Expect: 100-continue"),

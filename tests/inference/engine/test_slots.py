@@ -101,7 +101,8 @@ def test_a_short_prompt_counts_among_none_that_documents_keep() -> None:
     assert (place.compute(PROMPT, "me/a"), place.compute(OTHER, "me/b"), place.made) == (1, 1, 3)
     place.compute(OTHER, short_session("me/b"))
     assert place.slots.save()
-    assert {each.session for each in place.slots.residents() if each.workspace} == {"me/a", "me/b"}
+    assert place.slots.documents() == {"a", "b"}
+    assert place.slots.allocated == 2
 
 
 def test_a_workspace_that_is_not_kept_lasts_until_its_prompt_is_saved() -> None:
@@ -116,13 +117,6 @@ def test_a_workspace_that_is_not_kept_lasts_until_its_prompt_is_saved() -> None:
     assert place.slots.allocated == 1
     assert (place.compute(OTHER, "b"), place.compute(PROMPT, "a")) == (1, 1)
     assert place.made == 2
-
-
-def test_the_latest_workspace_of_a_session_is_reported() -> None:
-    place = Workplace(2)
-    place.compute(PROMPT[:5], ANONYMOUS)
-    place.compute(OTHER, ANONYMOUS)
-    assert [(resident.session, resident.workspace) for resident in place.slots.residents()] == [(ANONYMOUS, len(OTHER))]
 
 
 def test_workspaces_are_made_when_they_are_needed() -> None:
