@@ -21,6 +21,7 @@ from inference.loading.components import TierBudgets, open_store
 from kv_store.page_tree import PAGE_TOKENS
 from kv_store.workspace import KVShape, KVWorkspace
 from protocol.messages import CompletionRequest, CoreStatus
+from tests.kv_store.integrity import check_integrity
 
 PAGES_ON_DEVICE = 4
 RETURNED_PAGES = 128
@@ -83,7 +84,7 @@ def _tiers(card: Card, sizes: Sizes) -> Iterator[Row]:
             "prepared": record_all(prepare),
             "equal": loaded == count and bool((source.buffer[:, :, :, :count] == goal.buffer[:, :, :, :count]).all()),
         }
-    store.check_integrity()
+    check_integrity(store)
     store.close()
 
 

@@ -158,10 +158,6 @@ class Engine(AnyEngine):
         slots = self._slots
         return replace(self._store.stats(), workspaces=slots.allocated, workspaces_bytes=slots.workspaces_bytes)
 
-    def check_integrity(self) -> None:
-        """Raise AssertionError if the store's accounts are inconsistent."""
-        self._store.check_integrity()
-
     def abandon(self) -> None:
         """Release the store's system resources without saving, since the device is unreadable."""
         self._store.close()

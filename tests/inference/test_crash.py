@@ -23,6 +23,7 @@ from protocol.messages import CompletionRequest, Prompt
 from protocol.rendezvous import read_or_make_token
 from protocol.wire import Complete, Completed, StatusChanged, decode_core, encode
 from tests.inference.core.test_process import wait_for_address
+from tests.kv_store.integrity import check_integrity
 
 PATIENCE_S = 100.0
 
@@ -98,7 +99,7 @@ def test_a_process_that_is_killed_while_it_saves_leaves_all_that_it_had_saved(li
         process.kill()
         last = int([*told, *process.stdout.read().splitlines()][-1])
     store = open_store(tmp_path)
-    store.check_integrity()
+    check_integrity(store)
     for number in range(last + 1):
         if number % 5 != 2 or number + 2 > last + 1:
             assert resident(store, number) == 100, number
@@ -183,7 +184,7 @@ def recomputed(model: Path, folder: Path) -> list[int]:
     engine = load_engine(EngineOptions(str(model), context_tokens=512, threads=1, slots=2, cache_folder=folder / "kv"))
     assert engine.stats().refused == ()
     usages = [engine.complete(request(number)).usage for number in reversed(range(PROMPTS))]
-    engine.check_integrity()
+    check_integrity(engine)
     engine.close()
     return [usage.recomputed_tokens for usage in usages]
 

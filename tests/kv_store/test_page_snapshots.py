@@ -9,6 +9,7 @@ from kv_store.page_snapshots import SnapshotTier
 from kv_store.snapshots import Snapshots, StateSnapshot
 from kv_store.store import PagedStore
 from kv_store.tiers import MemoryStorage, Tier
+from tests.kv_store.integrity import check_integrity
 
 PROMPT = tuple(range(100, 140))
 
@@ -29,7 +30,7 @@ def workspace(*positions: int, anchor: int = 1000) -> DryWorkspace:
 
 def found(store: PagedStore, token_ids: Sequence[int]) -> int:
     """Where a forward goes on in an empty workspace that has loaded the match."""
-    store.check_integrity()
+    check_integrity(store)
     empty = workspace()
     with store.match_prefix(token_ids) as match:
         where = match.resumable(empty)

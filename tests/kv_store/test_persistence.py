@@ -15,6 +15,7 @@ from kv_store.disk_folders import INDEX_NAME
 from kv_store.page_tree import REMEMBERED_OWNERS
 from kv_store.persistence import BATCH_PAGES, purge_saved
 from kv_store.store import PagedStore
+from tests.kv_store.integrity import check_integrity
 
 IDS = tuple(range(40))
 
@@ -28,7 +29,7 @@ def loadable(kv, store: PagedStore, token_ids: tuple[int, ...]) -> int:
     workspace = kv.workspace()
     with store.match_prefix(token_ids) as match:
         loaded = match.load(workspace)
-    store.check_integrity()
+    check_integrity(store)
     assert kv.held(workspace, token_ids) == [place < loaded for place in range(len(token_ids))]
     return loaded
 
@@ -54,13 +55,13 @@ def saved(kv, make_store) -> None:
     insert(kv, store, IDS)
     assert store.save()
     assert on_disk(store) == 40
-    store.check_integrity()
+    check_integrity(store)
     store.close()
 
 
 def test_what_was_saved_is_resident_after_a_restart_bit_by_bit(saved: None, kv, make_store) -> None:
     store = make_store(disk=200)
-    store.check_integrity()
+    check_integrity(store)
     assert [tier.tokens for tier in store.stats().tiers] == [0, 40], "nothing is read before it is matched"
     workspace = kv.workspace()
     with store.match_prefix(IDS) as match:
@@ -90,7 +91,7 @@ def test_the_most_recently_used_is_saved_where_the_budget_is_small(kv, make_stor
     insert(kv, store, other)
     loadable(kv, store, IDS)
     store.save()
-    store.check_integrity()
+    check_integrity(store)
     store.close()
     written = page_files(tmp_path)
     assert written[-1].stem == f"{len(written):08x}", "nothing was written that could not stay"
@@ -167,7 +168,7 @@ def test_a_tail_on_disk_is_not_found_without_its_beginning(kv, make_store, tmp_p
     assert [tier.tokens for tier in store.stats().tiers] == [48, 16]
     store.pin("a")
     assert store.save(), "the pinned tail leaves no room for what comes before it"
-    store.check_integrity()
+    check_integrity(store)
     store.close()
     assert loadable(kv, make_store(disk=16), IDS) == 0
     assert not page_files(tmp_path)
@@ -191,7 +192,7 @@ def test_a_purged_session_leaves_nothing_on_disk(saved: None, kv, make_store, tm
     insert(kv, store, other, "b")
     store.save()
     assert store.purge("a") == 24
-    store.check_integrity()
+    check_integrity(store)
     store.close()
     store = make_store(disk=200)
     assert loadable(kv, store, IDS) == 16, "b used these as well"
@@ -207,7 +208,7 @@ def test_saving_in_steps_saves_the_newest_first_and_goes_on_where_it_left_off(kv
         insert(kv, store, prompt)
     for steps in range(1, 10):
         is_done = store.save(seconds=0)
-        store.check_integrity()
+        check_integrity(store)
         assert on_disk(store) == 16 * steps, "a page is one step's least, and with no time its most"
         if steps == 3:
             store._folder.close()  # the process is killed
@@ -230,7 +231,7 @@ def test_saving_never_takes_the_place_of_what_was_used_more_recently(kv, make_st
     for prompt in prompts:
         insert(kv, store, prompt)
     while not store.save(seconds=0):
-        store.check_integrity()
+        check_integrity(store)
     store.close()
     store = make_store(disk=64)
     assert [loadable(kv, store, prompt) for prompt in prompts] == [0, 0, 32, 32]
@@ -249,7 +250,7 @@ def test_a_file_of_another_size_is_refused_at_the_start(
         case "gone":
             bad.unlink()
     store = make_store(disk=200)
-    store.check_integrity()
+    check_integrity(store)
     (reason,) = store.stats().refused
     assert reason.startswith(f"{bad}: ")
     assert ("kv_store.tiers", logging.WARNING, f"refused {reason}") in caplog.record_tuples
@@ -339,7 +340,7 @@ def test_a_cache_that_cannot_be_used_is_set_aside_and_the_store_goes_on(
 ) -> None:
     damage(index_of(tmp_path))
     store = make_store(disk=200)
-    store.check_integrity()
+    check_integrity(store)
     assert re.search(reason, store.stats().refused[0])
     assert [record.levelname for record in caplog.records] == ["WARNING"], "one line"
     assert not page_files(tmp_path), "what could not be purged any more is not kept"
@@ -395,7 +396,7 @@ def test_an_index_of_another_model_in_our_place_is_not_used(saved: None, kv, mak
 
 def test_more_than_the_budget_is_refused(saved: None, kv, make_store, tmp_path: Path) -> None:
     store = make_store(disk=32)
-    store.check_integrity()
+    check_integrity(store)
     (refused,) = store.stats().refused
     assert "beyond the disk tier's budget" in refused
     assert loadable(kv, store, IDS) == 32
@@ -424,7 +425,7 @@ def test_a_full_disk_is_said_once_and_written_to_again(kv, make_store, monkeypat
     for first in range(0, 1000, 100):
         insert(kv, store, tuple(range(first, first + 48)))
     assert store.save(), "there is nothing that could be done"
-    store.check_integrity()
+    check_integrity(store)
     assert [tier.tokens for tier in store.stats().tiers] == [48, 0]
     assert [record.levelname for record in caplog.records] == ["WARNING"]
     monkeypatch.setattr(store._folder, "_min_free_bytes", 0)
@@ -577,7 +578,7 @@ def test_what_cannot_be_purged_alone_goes_with_all_the_rest(kv, make_store, tmp_
     monkeypatch.setattr(store._folder.index, "write", fail)
     assert store.purge("*/secret.py") == 40
     assert "removing all saved pages" in caplog.text
-    store.check_integrity()
+    check_integrity(store)
     assert not page_files(tmp_path)
     assert b"secret.py" not in index_of(tmp_path).read_bytes()
     assert store.save()

@@ -8,6 +8,7 @@ from kv_store import purges
 from kv_store.persistence import purge_saved
 from kv_store.purges import PurgeJournal, digest
 from kv_store.store import PagedStore
+from tests.kv_store.integrity import check_integrity
 
 IDS = tuple(range(40))
 
@@ -49,7 +50,7 @@ def test_what_another_core_purged_is_gone_from_a_folder_whose_core_ended_before_
     assert resident(store, IDS) == 40, "it is in use"
     store._folder.close()  # the process is killed
     store = make_store(disk=200)
-    store.check_integrity()
+    check_integrity(store)
     assert resident(store, IDS) == 20
     assert resident(store, (*IDS[:20], 7, 7)) == 22
     assert store.stats().refused == ()

@@ -13,6 +13,7 @@ from kv_store.disk_folders import INDEX_NAME
 from kv_store.interface import document_of
 from kv_store.page_tree import Page, common_prefix_length
 from kv_store.store import PageMatch
+from tests.kv_store.integrity import check_integrity
 
 DEVICE, HOST, DISK = 96, 64, 128
 
@@ -132,7 +133,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     @invariant()
     def adds_up(self) -> None:
-        self.store.check_integrity()
+        check_integrity(self.store)
         device, host, _ = self.store.stats().tiers
         for tier in (device, host):
             assert tier.used_bytes == tier.tokens * self.kv.bytes_per_token <= tier.budget_bytes
@@ -231,4 +232,4 @@ def test_with_room_for_all_a_match_is_the_longest_common_prefix(kv, make_store, 
         assert store.insert_prefix(prompt, kv.workspace(prompt), "a") == len(prompt) - before
     with store.match_prefix(asked) as match:
         assert match.length == max((common_prefix_length(prompt, asked) for prompt in prompts), default=0)
-    store.check_integrity()
+    check_integrity(store)

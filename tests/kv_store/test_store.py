@@ -9,6 +9,7 @@ from kv_store.interface import DryWorkspace, ReleasedMatchError
 from kv_store.page_tree import Page
 from kv_store.store import PagedStore
 from kv_store.tiers import MemoryStorage, Tier
+from tests.kv_store.integrity import check_integrity
 
 SABOTAGE = {
     "wrong place": ("last.start += 1", "is not after"),
@@ -51,12 +52,12 @@ def test_sabotage_is_noticed(statement: str, told: str, kv, make_store) -> None:
     store.insert_prefix(held, kv.workspace(held), "a")
     store.insert_prefix(loose, kv.workspace(loose), "b")
     store.match_prefix(range(32))
-    store.check_integrity()
+    check_integrity(store)
     tree, residency = store._tree, store._residency
     tier, first, last = residency.tiers[0], tree.root.children[0], tree.tails["a"]
     exec(statement, {"Page": Page, **locals()})
     with pytest.raises(AssertionError, match=told):
-        store.check_integrity()
+        check_integrity(store)
 
 
 IDS = tuple(range(40))
@@ -83,7 +84,7 @@ def test_what_lies_before_start_is_lifted_from_the_workspace(kv, make_store) -> 
     with store.match_prefix(IDS) as match:
         assert match.load(workspace, 20) == 40
         assert all(kv.held(workspace, IDS))
-        store.check_integrity()
+        check_integrity(store)
     assert [tier.tokens for tier in store.stats().tiers] == [40, 48]
     with store.match_prefix(IDS) as match:
         workspace = kv.workspace()
@@ -97,14 +98,14 @@ def test_a_purged_page_is_not_loaded_by_a_match_that_saw_it(kv, make_store) -> N
     store.insert_prefix(IDS[:16], kv.workspace(IDS), "b")
     with store.match_prefix(IDS) as match:
         assert store.purge("a") == 24
-        store.check_integrity()
+        check_integrity(store)
         assert match.load(kv.workspace(IDS), 40) == 40
         assert match.length == 16
         assert match.load(kv.workspace(IDS[:20]), 20) == 20
         workspace = kv.workspace()
         assert match.load(workspace) == 16
         assert kv.held(workspace, IDS) == [place < 16 for place in range(40)]
-    store.check_integrity()
+    check_integrity(store)
 
 
 BYTES = 10
@@ -130,7 +131,7 @@ def test_releasing_twice_is_an_error() -> None:
         match.release()
     with pytest.raises(ReleasedMatchError):
         match.load(WORKSPACE)
-    store.check_integrity()
+    check_integrity(store)
 
 
 def test_a_document_can_be_purged_whoever_asked_for_it() -> None:
@@ -143,4 +144,4 @@ def test_a_document_can_be_purged_whoever_asked_for_it() -> None:
     dropped = store.purge("*/a")
     assert resident(store, list(range(100))) == 32
     assert dropped == 100 + 62 - 32
-    store.check_integrity()
+    check_integrity(store)

@@ -6,6 +6,7 @@ from kv_store.interface import DryWorkspace
 from kv_store.page_tree import Page
 from kv_store.store import PagedStore
 from kv_store.tiers import MemoryStorage, Tier
+from tests.kv_store.integrity import check_integrity
 
 BYTES = 10
 WORKSPACE = DryWorkspace(BYTES)
@@ -30,7 +31,7 @@ def make(*tiers: tuple[int, MemoryStorage]) -> PagedStore:
 
 def insert(store: PagedStore, first: int, count: int, session: str = "a") -> int:
     grown = store.insert_prefix(range(first, first + count), WORKSPACE, session)
-    store.check_integrity()
+    check_integrity(store)
     return grown
 
 
@@ -126,10 +127,10 @@ def test_pins_of_several_sessions_on_shared_pages_add_up() -> None:
         insert(store, 0, 32, session)
         store.pin(session)
     store.unpin("a")
-    store.check_integrity()
+    check_integrity(store)
     assert insert(store, 1000, 16, "c") == 0
     store.purge("b")
-    store.check_integrity()
+    check_integrity(store)
     assert insert(store, 1000, 16, "c") == 16
 
 
@@ -151,7 +152,7 @@ def test_a_page_does_not_stand_above_its_parent() -> None:
     assert levels(store, 1000) == [1, 1], "its last page would fit the first tier"
     with store.match_prefix(range(1000, 1020)) as match:
         match.load(WORKSPACE)
-        store.check_integrity()
+        check_integrity(store)
     assert levels(store, 1000) == [1, 1]
 
 
@@ -160,7 +161,7 @@ def test_nothing_grows_where_pins_leave_no_room() -> None:
     insert(store, 0, 20)
     store.pin("a")
     assert store.insert_prefix([*range(20), 7], WORKSPACE, "b") == 0
-    store.check_integrity()
+    check_integrity(store)
 
 
 def test_a_short_page_in_use_is_left_alone_by_a_longer_sibling() -> None:
@@ -183,7 +184,7 @@ def test_what_is_used_moves_up(how: str) -> None:
     if how == "loaded":
         with store.match_prefix(range(32)) as match:
             assert match.load(WORKSPACE) == 32
-            store.check_integrity()
+            check_integrity(store)
     else:
         assert insert(store, 0, 32) == 0
     assert levels(store, 0) == [0, 0]
@@ -241,11 +242,11 @@ def test_a_page_is_gone_where_the_tier_above_breaks_down() -> None:
     storage.broken = True
     with store.match_prefix(range(32)) as match, pytest.raises(MemoryError):
         match.load(WORKSPACE)
-    store.check_integrity()
+    check_integrity(store)
     assert levels(store, 0) == []
     with pytest.raises(MemoryError):
         store.insert_prefix(range(1000, 1032), WORKSPACE, "b")
-    store.check_integrity()
+    check_integrity(store)
 
 
 def test_an_insertion_that_breaks_off_leaves_the_store_in_order() -> None:
@@ -260,7 +261,7 @@ def test_an_insertion_that_breaks_off_leaves_the_store_in_order() -> None:
     store.pin("a")
     with pytest.raises(RuntimeError, match="broken"):
         store.insert_prefix(range(100), Breaking(BYTES), "a")
-    store.check_integrity()
+    check_integrity(store)
     assert store.match_prefix(range(100)).length == 32
     assert [page.pins for page in path(store, 0)] == [1, 1]
 

@@ -12,6 +12,7 @@ from kv_store.snapshots import Snapshots, StateSnapshot
 from kv_store.store import PagedStore
 from kv_store.tiers import MemoryStorage, Tier
 from protocol.messages import ANONYMOUS
+from tests.kv_store.integrity import check_integrity
 
 PROMPT = tuple(range(100, 140))
 OTHER = tuple(range(200, 240))
@@ -163,7 +164,7 @@ def test_sessions_with_the_same_text_share_it_through_the_store() -> None:
     with place.slots.acquire("b", packed()) as busy:
         compute(busy, (*PROMPT, 1, *OTHER), "b")
         assert place.compute((*PROMPT, 1, *OTHER, 2), "c") == 1
-    place.store.check_integrity()
+    check_integrity(place.store)
 
 
 def test_a_few_shared_tokens_are_not_worth_a_copy() -> None:
@@ -204,7 +205,7 @@ def test_forgetting_a_document_reaches_the_workspaces_of_every_client_and_nothin
     with place.store.match_prefix(PROMPT) as match:
         assert match.length == 0
     assert place.compute(PROMPT, "one/a") == len(PROMPT)
-    place.store.check_integrity()
+    check_integrity(place.store)
 
 
 def test_what_a_request_without_reuse_left_is_its_documents_too() -> None:
@@ -228,7 +229,7 @@ def test_a_closed_document_stays_where_it_is_until_there_is_need() -> None:
     place.slots.unpin("one/a")
     place.compute(OTHER, "one/b")
     assert place.compute(PROMPT, "one/a") == 1, "it was saved like every other"
-    place.store.check_integrity()
+    check_integrity(place.store)
 
 
 def test_saving_in_steps_takes_a_workspace_each_the_latest_first() -> None:
@@ -303,7 +304,7 @@ def test_other_session_is_saved_under_its_own_name() -> None:
     forget(prompt, "a")
     assert prompt.store.stats().tokens == 0
     assert compute(prompt, PROMPT, "a") == len(PROMPT)
-    prompt.store.check_integrity()
+    check_integrity(prompt.store)
 
 
 def recurrent(positions: tuple[int, ...] = ()) -> Slot:
