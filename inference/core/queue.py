@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
 from itertools import chain
@@ -20,14 +19,6 @@ MAX_WAITING_CHARS = 32 * 2**20
 
 CHARS_PER_ID = 4  # what a token id counts as
 
-NEW_TEXT_CHARS = 600
-"""Characters of a prompt that take about as long as what every request computes: a few tokens typed, some generated."""
-
-MAX_TYPED_CHARS = 2_400
-"""Characters of an increment that count as resident with its prompt; language servers lay a new anchor before that."""
-
-_MAX_ANSWERED = 4096  # prompts that are remembered as answered
-
 Key = tuple[str, str]  # client and session
 
 
@@ -35,9 +26,7 @@ class RequestQueue:
     """At most one request per session. Not thread-safe: the owner holds a lock."""
 
     def __init__(self) -> None:
-        self._lines: dict[str, dict[Key, Request]] = {}  # by user
-        self._last_turns: dict[str, float] = {}  # of users who have a line
-        self._answered: dict[int, None] = {}  # layouts of the last answered prompts, the newest last
+        self._lines: dict[str, dict[Key, Request]] = {}  # by user, in the order of their turns
 
     def __len__(self) -> int:
         return sum(map(len, self._lines.values()))
@@ -59,14 +48,11 @@ class RequestQueue:
         if others and _chars(request) + sum(_chars(other) for other in others) > MAX_WAITING_CHARS:
             raise Busy(f"the waiting prompts would exceed {MAX_WAITING_CHARS} characters")
         superseded = line.get(request.key)
-        if superseded is not None and not superseded.is_prefetch:
-            request.unanswered_since = superseded.unanswered_since
         self._lines.setdefault(request.turn, line)[request.key] = request
         return superseded
 
     def put_back(self, request: Request) -> bool:
         """Put a request that gave way at the end of its user's line; False if its session has a newer one."""
-        self._last_turns[request.turn] = time.perf_counter()
         return self._lines.setdefault(request.turn, {}).setdefault(request.key, request) is request
 
     def remove(self, meant: Callable[[Request], bool]) -> Request | None:
@@ -78,18 +64,12 @@ class RequestQueue:
         """The request to begin next: a prefetch only if nothing else waits, only if `with_prefetches`, and not of users
         whose prefetch is under way (`prefetching`): together both would take longer, and need more workspaces.
 
-        The user with the fewest requests `at_work` comes first. Among equals,
-        requests without alternatives come first, and then the one with the highest response ratio: the longest wait
-        since its user's last turn for what it probably costs. Where there is more to do than can be done, this answers
-        resident prompts before their users type on, and new ones once their users have paused long enough.
+        The user with the fewest requests `at_work` comes first; among equals, requests without alternatives, and then the
+        user whose last turn is the longest ago, or who has waited the longest without one.
         """
         firsts = [request for line in self._lines.values() for request in _first_for_suggestion(line)]
         if firsts:
-            now = time.perf_counter()
-            return min(
-                firsts,
-                key=lambda request: (at_work.get(request.turn, 0), request.writes_several, -self._response_ratio(request, now)),
-            )
+            return min(firsts, key=lambda request: (at_work.get(request.turn, 0), request.writes_several))
         return next((request for request in self if request.turn not in prefetching), None) if with_prefetches else None
 
     def take(self, at_work: Mapping[str, int], with_prefetches: bool = True, prefetching: Collection[str] = ()) -> Request | None:
@@ -97,45 +77,19 @@ class RequestQueue:
         request = self.first(at_work, with_prefetches, prefetching)
         if request is None:
             return None
-        self._lines[request.turn] = self._lines.pop(request.turn)  # the order of turns at prefetching
-        self._last_turns[request.turn] = time.perf_counter()
+        self._lines[request.turn] = self._lines.pop(request.turn)
         return self._pop(request)
-
-    def answered(self, request: Request) -> None:
-        """Remember that the request's prompt is probably resident."""
-        self._answered.pop(request.layout, None)
-        self._answered[request.layout] = None
-        if len(self._answered) > _MAX_ANSWERED:
-            del self._answered[next(iter(self._answered))]
-
-    def forget_answers(self) -> None:
-        """Count every prompt as new."""
-        self._answered.clear()
 
     def clear(self) -> list[Request]:
         requests = list(self)
         self._lines.clear()
-        self._last_turns.clear()
         return requests
-
-    def _response_ratio(self, request: Request, now: float) -> float:
-        """The wait for each character that probably has to be computed.
-
-        A user who types on waits since the first unanswered key only for a resident prompt. A new one would be
-        cancelled before it is answered, so it gives way to those of users who have paused.
-        """
-        is_resident = request.layout in self._answered
-        since = request.unanswered_since if is_resident else request.submitted
-        new_chars = max(0, len(request.spec.prompt.increment) - MAX_TYPED_CHARS) if is_resident else _chars(request)
-        cost = NEW_TEXT_CHARS + new_chars
-        return (now - max(since, self._last_turns.get(request.turn, 0.0))) / cost
 
     def _pop(self, request: Request) -> Request:
         line = self._lines[request.turn]
         del line[request.key]
         if not line:
             del self._lines[request.turn]
-            self._last_turns.pop(request.turn, None)
         return request
 
 
@@ -226,11 +180,6 @@ class Inbox:
             self._chores_when_idle.setdefault(name, chore)
             self._notify()
 
-    def forget_answers(self) -> None:
-        """Count every prompt as new: what was resident is gone."""
-        with self._changed:
-            self._queue.forget_answers()
-
     def close(self) -> list[Request]:
         """Accept no more requests and cancel the running ones; removes and returns the waiting ones."""
         with self._changed:
@@ -273,10 +222,8 @@ class Inbox:
             request.gives_way, outcome = False, request.outcome
             if not isinstance(outcome, Completion):
                 return True
-            if not request.cancelled and outcome.finish_reason != "cancelled":
-                self._queue.answered(request)
-                return True
-            if request.cancelled or self._closing or not self._queue.put_back(request):
+            has_answer = request.cancelled or outcome.finish_reason != "cancelled"
+            if has_answer or self._closing or not self._queue.put_back(request):
                 return True
             request.outcome = None
             return False

@@ -314,7 +314,6 @@ class Scheduler:
         error: MidfillError | None = None
         try:
             self._holder.free(disk=disk)
-            self._inbox.forget_answers()
         except Exception as failure:
             log.exception("resident KV could not be freed")
             error = MidfillError(f"resident KV could not be freed: {failure!r}")
@@ -377,7 +376,6 @@ class Scheduler:
     def _unload(self) -> None:
         seconds = None if self._save_until == math.inf else max(0.0, self._save_until - time.monotonic())
         self._keep_going(partial(self._holder.unload, seconds))
-        self._inbox.forget_answers()
 
     def _keep_going(self, act: Callable[[], None], failure: str = "housekeeping failed; the core continues") -> None:
         try:

@@ -74,7 +74,6 @@ class Request:
     supersedes: bool = True  # the older requests of the client's session
     grows: bool = False
     submitted: float = field(default_factory=time.perf_counter)
-    unanswered_since: float = field(default_factory=time.perf_counter)  # of the first key that waits for an answer
     queue_ms: float = 0.0  # from its submission until it last began
     cancelled: bool = False
     is_short: bool = False  # `spec` has the short prompt and its session, in place of the client's
@@ -87,16 +86,12 @@ class Request:
     turn: str = field(init=False)  # the line that it waits in: its user's, or its client's if it has no user
     is_prefetch: bool = field(init=False)  # makes a prompt resident, and gives way to every request for a suggestion
     writes_several: bool = field(init=False)
-    layout: int = field(init=False)  # a digest of the user and the prompt's parts that stay while the user types on
 
     def __post_init__(self) -> None:
         self.key = self.client, self.spec.session if self.supersedes else f"#{id(self)}"
         self.turn = turn_of(self.client, self.user)
         self.is_prefetch = self.spec.max_tokens == 0
         self.writes_several = self.spec.alternatives > 0 or self.spec.best_of > 1
-        prompt = self.spec.prompt
-        parts = prompt.context, prompt.prefix, prompt.suffix, prompt.token_ids, prompt.marked
-        self.layout = hash((self.turn, parts))
 
     @property
     def is_unwanted(self) -> bool:

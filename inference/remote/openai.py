@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import msgspec
-from prometheus_client.parser import text_string_to_metric_families
 
 from inference.remote.llama_server import grammar
 from inference.remote.server import EndReason, GenerationQuery, HttpConnection, NotServed, Piece, ServerFacts, Token
@@ -22,8 +21,7 @@ DEFAULT_CAPACITY = 64
 """Requests at work together: such servers batch, and queue what exceeds their own limit."""
 DEFAULT_CONTEXT_TOKENS = 4096
 BLOCK_TOKENS = 16
-"""vLLM's default; used where the server does not report the size of its blocks."""
-CACHE_METRIC = "vllm:cache_config_info"
+"""The size of vLLM's blocks of KV, by default."""
 PROBE = "zq\n"
 """A text that no model begins with unless it is forced to."""
 PROBE_TOKENS = 8
@@ -118,7 +116,7 @@ class OpenAIServer:
             model_places=tuple(dict.fromkeys(filter(None, (chosen.root, chosen.id)))),
             context_tokens=chosen.max_model_len or DEFAULT_CONTEXT_TOKENS,
             capacity=self._capacity or DEFAULT_CAPACITY,
-            block_tokens=await self._find_block_tokens(),
+            block_tokens=BLOCK_TOKENS,
             can_constrain=self._constraint is not None,
         )
 
@@ -155,17 +153,6 @@ class OpenAIServer:
                 return model
         names = ", ".join(model.id for model in offered)
         raise BadInput(f"{self._connection.address} offers no model {self._wanted!r}, but {names}")
-
-    async def _find_block_tokens(self) -> int:
-        """The size of the blocks of KV that the server keeps, from vLLM's metrics."""
-        try:
-            metrics = await self._connection.text("/metrics")
-            samples = (sample for family in text_string_to_metric_families(metrics) for sample in family.samples)
-            sizes = [int(sample.labels["block_size"]) for sample in samples if sample.name == CACHE_METRIC]
-            return max(sizes, default=BLOCK_TOKENS)
-        except (BadInput, EngineUnavailable, ValueError, LookupError) as error:
-            log.info("%s does not report its blocks of KV: %s", self._connection.address, error)
-        return BLOCK_TOKENS
 
     async def _find_constraint(self) -> Constraint | None:
         """The first of CONSTRAINTS that the server obeys.

@@ -193,10 +193,6 @@ class HttpConnection:
         """The answer to GET, as a value of `kind`."""
         return self.decode(self._check(await self._answer("GET", path)).content, kind)
 
-    async def text(self, path: str) -> str:
-        """The answer to GET, as text."""
-        return self._check(await self._answer("GET", path)).text
-
     async def post(self, path: str, body: object, kind: type[Answer]) -> Answer:
         """The answer to POST with a JSON body, as a value of `kind`."""
         answer = await self._answer("POST", path, content=msgspec.json.encode(body), headers=_JSON)
