@@ -57,7 +57,7 @@ test-lab: setup
 test-faults: setup
 	$(BIN)/python -m pytest -m faults -s
 
-# The published HTTP clients of OpenAI, Mistral and Ollama, with a real core and model.
+# The published HTTP clients of OpenAI and Ollama, with a real core and model.
 test-clients: setup
 	$(PIP_INSTALL) --requirement tests/clients/requirements.txt
 	$(BIN)/python -m pytest -m clients tests/clients $(PYTEST_OPTIONS)

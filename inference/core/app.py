@@ -17,7 +17,7 @@ from inference.core.connections import Connections, LoopShares
 from inference.core.http.bodies import BodyReader
 from inference.core.http.llama_cpp import LlamaCpp
 from inference.core.http.ollama import Ollama
-from inference.core.http.openai import Mistral, OpenAI
+from inference.core.http.openai import OpenAI
 from inference.core.http.requests import Asking
 from inference.core.http.responses import HANDLERS, error_response
 from inference.core.http.text_anchors import TextAnchors
@@ -36,7 +36,7 @@ class HttpApi:
         self._clients = clients
         self._metrics = metrics
         asking, bodies = Asking(scheduler, clients.visit, anchors), BodyReader()
-        self._apis = [api(asking, bodies) for api in (OpenAI, Mistral, LlamaCpp, Ollama)]
+        self._apis = [api(asking, bodies) for api in (OpenAI, LlamaCpp, Ollama)]
 
     @property
     def routes(self) -> list[Route]:

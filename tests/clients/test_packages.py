@@ -1,4 +1,4 @@
-"""The published clients of OpenAI, Mistral and Ollama ask a core process: what they read, and what they pay."""
+"""The published clients of OpenAI and Ollama ask a core process: what they read, and what they pay."""
 
 from __future__ import annotations
 
@@ -94,21 +94,6 @@ async def test_openai_stops_reading(core: Core) -> None:
         assert len(await asyncio.gather(*asked)) == 20
 
 
-def test_mistral(core: Core) -> None:
-    pytest.importorskip("mistralai")
-    from mistralai.client import Mistral
-
-    with Mistral(server_url=f"http://{core.address}", api_key=core.token) as client:
-        asked = {"model": "codestral-latest", "prompt": PREFIX, "suffix": SUFFIX, "max_tokens": 16}
-        whole = client.fim.complete(**asked, temperature=0)
-        assert whole.choices[0].message.content
-        with client.fim.stream(**asked) as stream:
-            texts = [event.data.choices[0].delta.content for event in stream]
-        assert "".join(texts) == whole.choices[0].message.content
-        again = client.fim.complete(**asked, temperature=0.7, random_seed=5, top_p=0.9, stop="\n\n")
-        assert again.usage.completion_tokens <= 16
-
-
 def test_ollama(core: Core) -> None:
     ollama = pytest.importorskip("ollama")
     with ollama.Client(host=f"http://{core.address}", headers=core.bearer) as client:
@@ -134,7 +119,7 @@ def check_ollama(client: Any, error: type[Exception]) -> None:
 def test_the_documented_examples_print_one_line_each(core: Core) -> None:
     page = (Path(__file__).parents[2] / "docs" / "clients.md").read_text(encoding="utf-8")
     examples = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
-    assert len(examples) == 3
+    assert len(examples) == 2
     for example in examples:
         program = example.replace("127.0.0.1:8765", core.address).replace("TOKEN", core.token)
         printed = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout

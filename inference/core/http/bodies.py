@@ -54,7 +54,6 @@ Count = Annotated[int, msgspec.Meta(ge=-1)]  # -1 is llama.cpp's "no limit"
 Name = Annotated[str, msgspec.Meta(max_length=MAX_NAME_CHARS)]
 Temperature = Annotated[float, msgspec.Meta(ge=0, le=100)]
 Share = Annotated[float, msgspec.Meta(gt=0, le=1)]
-Seed = int  # below 0 means none
 
 log = logging.getLogger(__name__)
 
@@ -69,7 +68,7 @@ class DecodingFields(Fields, frozen=True, kw_only=True):
     stop: Annotated[str, msgspec.Meta(max_length=MAX_STOP_CHARS)] | StopTexts | None = None
     temperature: Temperature | None = None
     top_p: Share | None = None
-    seed: Seed | None = None
+    seed: int | None = None  # below 0 means none
 
     def sampling(self, top_k: int | None = None) -> Sampling | None:
         """How tokens are drawn; None for temperature 0, the default. Without a seed each request has its own."""

@@ -1,4 +1,4 @@
-"""The APIs of OpenAI, `/v1/completions` and `/v1/models`, and of Mistral, `/v1/fim/completions`."""
+"""OpenAI's API: `/v1/completions` and `/v1/models`."""
 
 from __future__ import annotations
 
@@ -7,13 +7,12 @@ import uuid
 from collections.abc import AsyncGenerator, Iterable
 from typing import Annotated, Any
 
-import msgspec
 from msgspec import Meta
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from inference.core.http.bodies import MAX_CHOICES, Count, DecodingFields, Fields, Name, Seed, line_end_of, max_tokens
+from inference.core.http.bodies import MAX_CHOICES, Count, DecodingFields, Fields, Name, line_end_of, max_tokens
 from inference.core.http.requests import NO_PROMPT, NO_STOP, Api, TextPiece, cached_tokens, session_of, whole
 from inference.core.http.responses import DONE, EVENTS, error_event, event, streamed
 from protocol.messages import Completion, CompletionRequest
@@ -98,7 +97,7 @@ def finish_reason(completion: Completion) -> str:
 
 
 def usage_of(completions: Iterable[Completion]) -> dict[str, Any]:
-    """The tokens of a response's choices, as OpenAI and Mistral name them."""
+    """The tokens of a response's choices, as OpenAI names them."""
     usages = [completion.usage for completion in completions]
     prompt = sum(usage.prompt_tokens for usage in usages)
     generated = sum(usage.generated_tokens for usage in usages)
@@ -109,62 +108,3 @@ def usage_of(completions: Iterable[Completion]) -> dict[str, Any]:
         "total_tokens": prompt + generated,
         "prompt_tokens_details": {"cached_tokens": cached},
     }
-
-
-class FimBody(DecodingFields, frozen=True, kw_only=True):
-    """The fields of `/v1/fim/completions`."""
-
-    prompt: str
-    suffix: str = ""
-    stream: bool = False
-    max_tokens: Count | None = None
-    seed: Seed | None = msgspec.field(default=None, name="random_seed")
-    session: Name | None = None  # as `user` not Mistral's own
-    user: Name | None = None
-
-
-class Mistral(Api):
-    """The handlers. `prompt` is the text before the cursor."""
-
-    @property
-    def routes(self) -> list[Route]:
-        """The paths of this API."""
-        return [Route("/v1/fim/completions", self.completions, methods=["POST"])]
-
-    async def completions(self, request: Request) -> Response:
-        """One choice, whole or as server-sent events."""
-        body = await self._bodies.read(request, FimBody)
-        session = session_of(request, body.session, body.user)
-        wanted = CompletionRequest(
-            session,
-            self._asking.around(session, body.prompt, body.suffix),
-            max_tokens(body.max_tokens),
-            NO_STOP,
-            stop_texts=body.stop_texts(),
-            sampling=body.sampling(),
-        )
-        head = {
-            "id": uuid.uuid4().hex,
-            "object": "chat.completion.chunk" if body.stream else "chat.completion",
-            "created": int(time.time()),
-            "model": self._model,
-        }
-        line_end = line_end_of(body.prompt, body.suffix)
-        pieces = self._asking.pieces(request, wanted, grows=body.stream, line_end=line_end)
-        if body.stream:
-            return await streamed(self._events(head, pieces), EVENTS, error_event)
-        (completion,) = await whole(pieces)
-        message = {"role": "assistant", "content": completion.text, "tool_calls": None}
-        choice = {"index": 0, "message": message, "finish_reason": finish_reason(completion)}
-        return JSONResponse({**head, "choices": [choice], "usage": usage_of([completion])})
-
-    async def _events(self, head: dict[str, Any], pieces: AsyncGenerator[TextPiece]) -> AsyncGenerator[bytes]:
-        async for piece in pieces:
-            reason = None if piece.completion is None else finish_reason(piece.completion)
-            delta = {"role": "assistant", "content": piece.text}
-            choices = [{"index": 0, "delta": delta, "finish_reason": reason}]
-            if piece.completion is None:
-                yield event({**head, "choices": choices})
-            else:
-                yield event({**head, "choices": choices, "usage": usage_of([piece.completion])})
-        yield DONE

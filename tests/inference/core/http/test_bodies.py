@@ -46,11 +46,6 @@ ASKS: dict[str, Ask] = {
     ),
     "openai": ("/v1/completions", {"prompt": BEFORE, "suffix": AFTER, "stop": "\n\n", "n": 2}, _choices),
     "openai, rendered": ("/v1/completions", {"prompt": RENDERED}, _choices),
-    "mistral": (
-        "/v1/fim/completions",
-        {"prompt": BEFORE, "suffix": AFTER},
-        lambda answer: [choice["message"]["content"] for choice in answer["choices"]],
-    ),
     "ollama": (
         "/api/generate",
         {"prompt": BEFORE, "suffix": AFTER, "stream": False, "options": {"stop": ["\n\n"]}},

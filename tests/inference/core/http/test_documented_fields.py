@@ -13,7 +13,6 @@ from inference.core.http.bodies import UNSERVED, Fields
 PAGE = (Path(__file__).parents[4] / "docs" / "core.md").read_text(encoding="utf-8")
 APIS: dict[str, list[type[Fields]]] = {
     "OpenAI": [openai.CompletionsBody],
-    "Mistral": [openai.FimBody],
     "llama.cpp": [llama_cpp.InfillBody],
     "Ollama": [ollama.GenerateBody, ollama.Options],
 }
