@@ -26,11 +26,20 @@ from protocol.wire import (
 )
 
 
+def bounded(kind: Any, limits: msgspec.Meta) -> st.SearchStrategy[Any]:
+    """Values within the limits of a type."""
+    if kind is int:
+        return st.integers(limits.ge or 0, 10**6 if limits.le is None else limits.le)
+    if kind is float:
+        return st.floats(limits.ge or limits.gt or 0, limits.le or 1e6, exclude_min=limits.gt is not None)
+    return st.text(min_size=limits.min_length or 0, max_size=8) if kind is str else values(kind)
+
+
 def values(kind: Any) -> st.SearchStrategy[Any]:
     """Any value of a type that messages have."""
     parts = get_args(kind)
     if get_origin(kind) is Annotated:
-        return values(parts[0])
+        return bounded(*parts)
     if get_origin(kind) in (Union, UnionType):
         return st.one_of(*map(values, parts))
     if get_origin(kind) is tuple:
