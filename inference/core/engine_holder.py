@@ -11,7 +11,6 @@ from msgspec.structs import replace
 from inference.checkpoints.hub import ReportProgress
 from inference.engine.interface import AnyEngine
 from inference.engine.request import Request
-from inference.loading.speed_record import SpeedRecord, advice
 from kv_store import purges
 from kv_store.interface import StoreStats
 from protocol import garbage
@@ -39,7 +38,6 @@ class EngineHolder:
         load: LoadEngine,
         on_status: Callable[[CoreStatus], None],
         forget_saved: Callable[[str], None] | None = None,
-        speeds: SpeedRecord | None = None,
         clear_saved: Callable[[], object] | None = None,
         import_early: Callable[[], None] = lambda: None,
     ) -> None:
@@ -47,9 +45,7 @@ class EngineHolder:
         drops all from disk that no core has open.
 
         `import_early` imports what `load` needs; the model thread calls it before the first request.
-        `speeds` has the model's speed, which is kept when the model is unloaded, and reported if it is low.
         """
-        self._speeds = speeds
         self._load = load
         self._forget_saved = forget_saved
         self._clear_saved = clear_saved
@@ -90,7 +86,7 @@ class EngineHolder:
         if self._engine is None:
             return []
         ended = self._engine.step()
-        detail = self._advice() or self._engine.notice
+        detail = self._engine.notice
         if self.status.state == "ready" and self.status.detail != detail:
             self._set_status(replace(self.status, detail=detail))
         return ended
@@ -148,9 +144,6 @@ class EngineHolder:
         """Run one step of the engine's idle work; False if none is left."""
         return self._engine is not None and self._engine.device.prepare()
 
-    def _advice(self) -> str:
-        return "" if self._speeds is None else advice(self._speeds.model, self._speeds.speed)
-
     def abandon(self, error: DeviceLost) -> None:
         """Drop the engine without saving, since the device is unreadable, and announce the failure."""
         engine, self._engine = self._engine, None
@@ -163,8 +156,6 @@ class EngineHolder:
         if self._engine is None:
             return
         engine, self._engine = self._engine, None
-        if self._speeds is not None:
-            self._speeds.keep()
         give_memory_back = engine.device.give_memory_back
         try:
             engine.close(save_s)
@@ -201,7 +192,7 @@ class EngineHolder:
                 "ready",
                 self.status.model,
                 device=info.device,
-                detail=self._advice() or engine.notice,
+                detail=engine.notice,
                 context_tokens=info.context_tokens,
                 chars_per_token=info.chars_per_token,
             )

@@ -35,17 +35,15 @@ from inference.core.metrics import Metrics
 from inference.core.scheduler import Scheduler
 from inference.core.users import Users
 from inference.core.websocket import WebSocketApi
-from inference.engine.request import Request
 from inference.loading.engine import import_what_loading_needs
 from inference.loading.options import EngineOptions, engine_options
-from inference.loading.speed_record import SpeedRecord
 from inference.remote.connecting import needs_download, open_engine
 from kv_store.disk_folders import remove_other_models
 from kv_store.interface import document_of
 from kv_store.persistence import purge_saved
 from kv_store.purges import PurgeJournal
 from protocol.errors import AlreadyServed, BadInput, PortInUse
-from protocol.messages import PROTOCOL_VERSION, Completion, CoreStatus
+from protocol.messages import PROTOCOL_VERSION, CoreStatus
 from protocol.rendezvous import (
     CoreAddress,
     SettingValue,
@@ -112,7 +110,6 @@ class ServeOptions:
     exit_after_s: float | None = 3600.0  # without a client
     settings: Mapping[str, SettingValue] = field(default_factory=dict)  # published with the core's address
     replaceable: bool = False  # whether clients with other settings may end it, once no other client uses it
-    speed_folder: Path | None = None  # keeps the model's speed on this machine; None keeps none
     runtime_dir: Path | None = None  # None means `protocol.rendezvous.runtime_folder()`
 
 
@@ -192,17 +189,11 @@ def _run(
     options: ServeOptions, listeners: Sequence[socket.socket], access: Access, users: Users | None, signals: Sequence[int]
 ) -> bool:
     clients, metrics, anchors = ConnectedClients(), Metrics(), TextAnchors()
-    is_local, cache = options.engine.engine == LOCAL_ENGINE, options.engine.cache_folder
-    speeds = SpeedRecord(options.speed_folder, options.engine) if options.speed_folder and is_local else None
+    cache = options.engine.cache_folder
     journal = None if cache is None else PurgeJournal(cache)
 
-    def observe(request: Request) -> None:
-        metrics.observe(request)
-        if speeds is not None and isinstance(request.outcome, Completion):
-            speeds.note(request.outcome.usage)
-
-    holder = _engine_holder(options.engine, clients.announce, journal, speeds)
-    scheduler = Scheduler(holder, options.unload_after_s, observe)
+    holder = _engine_holder(options.engine, clients.announce, journal)
+    scheduler = Scheduler(holder, options.unload_after_s, metrics.observe)
     connections, shares = Connections(raise_file_limit()), LoopShares()
     shutdown = Shutdown(clients, lambda: scheduler.status, replaceable=options.replaceable)
     websockets = WebSocketApi(scheduler, clients, connections, shutdown, anchors, shares)
@@ -229,16 +220,13 @@ def _run(
     return has_ended
 
 
-def _engine_holder(
-    options: EngineOptions, announce: Callable[[CoreStatus], None], journal: PurgeJournal | None, speeds: SpeedRecord | None
-) -> EngineHolder:
+def _engine_holder(options: EngineOptions, announce: Callable[[CoreStatus], None], journal: PurgeJournal | None) -> EngineHolder:
     name, cache = core_name(options.model, options.engine), options.cache_folder
     return EngineHolder(
         name,
         partial(open_engine, options),
         announce,
         None if cache is None or journal is None else partial(_forget_saved, journal, cache),
-        speeds,
         None if cache is None else partial(remove_other_models, cache),
         import_what_loading_needs if options.engine == LOCAL_ENGINE else lambda: None,
     )
@@ -375,7 +363,6 @@ def serve_options(settings: Settings, **others: Any) -> ServeOptions:
         unload_after_s=settings.unload_after_s or None,
         exit_after_s=settings.exit_after_s or None,
         settings=core_settings(settings),
-        speed_folder=cache_folder(),
         **others,
     )
 

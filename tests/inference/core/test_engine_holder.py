@@ -16,14 +16,12 @@ from inference.core.engine_holder import EngineHolder
 from inference.engine.interface import AnyEngine
 from inference.loading.engine import load_engine
 from inference.loading.options import EngineOptions
-from inference.loading.speed_record import SpeedRecord
 from kv_store.disk_folders import remove_other_models
 from kv_store.persistence import purge_saved
 from kv_store.purges import PurgeJournal
 from kv_store.store import PagedStore
 from protocol.errors import BadModel
-from protocol.messages import CompletionRequest, CoreStatus, Prompt, Usage
-from protocol.settings import BUNDLED_MODEL
+from protocol.messages import CompletionRequest, Prompt
 
 REQUEST = CompletionRequest("a.py", Prompt("def size_of(path):\n    return 1\n\n\n", "\n", "x = "), max_tokens=1)
 
@@ -140,22 +138,3 @@ def test_what_other_models_have_saved_is_forgotten_while_one_is_loaded(tiny_chec
     holder.forget("client/a.py")
     assert forgotten == ["client/a.py"]
     holder.unload()
-
-
-def test_the_speed_of_answers_is_reported_and_kept_when_the_model_is_unloaded(tiny_checkpoint: Path, tmp_path: Path) -> None:
-    options = EngineOptions(str(tiny_checkpoint), context_tokens=512, threads=1)
-    record = SpeedRecord(tmp_path, EngineOptions(BUNDLED_MODEL))
-    told: list[CoreStatus] = []
-    load = partial(load_engine, options)
-    holder = EngineHolder("bundled", load, told.append, None, record)
-    holder.engine()
-    assert (told[-1].state, told[-1].detail) == ("ready", "")
-    for _ in range(5):
-        record.note(Usage(100, 100, 10, 10, queue_ms=0.0, prefill_ms=1e6, decode_ms=1e6))
-    holder.step()
-    assert told[-1].state == "ready"
-    assert "the model tiny is faster" in told[-1].detail
-    holder.unload()
-    assert SpeedRecord(tmp_path, EngineOptions(BUNDLED_MODEL)).speed == record.speed is not None
-    EngineHolder("bundled", load, told.append, None, SpeedRecord(tmp_path, EngineOptions(BUNDLED_MODEL))).engine()
-    assert "the model tiny is faster" in told[-1].detail
