@@ -115,7 +115,7 @@ class RequestLog:
         outcome = request.outcome
         fields: dict[str, object] = {
             "user": request.user,
-            "session": blake2s(request.spec.session.encode(), digest_size=8, key=self._key).hexdigest(),
+            "session": blake2s(str(request.session).encode(), digest_size=8, key=self._key).hexdigest(),
             "kind": request.kind,
             "outcome": request.result,
             "ms": round((time.perf_counter() - request.submitted) * 1e3, 1),

@@ -24,6 +24,7 @@ from inference.core.http.responses import EVENTS, error_response, event
 from inference.core.scheduler import Scheduler, Snapshot
 from inference.engine.request import Request
 from inference.text.prompts import PromptSpan
+from kv_store.interface import SessionKey
 from protocol.errors import MidfillError
 from protocol.messages import CoreStatus, Prompt, cache_outcome, estimate_tokens
 
@@ -104,7 +105,7 @@ class Feed:
         """Number of events built so far."""
         self._lock = threading.Lock()
         self._listeners: list[Callable[[bytes | None], None]] = []
-        self.prompts: dict[str, Prompt] = {}
+        self.prompts: dict[SessionKey, Prompt] = {}
         """The last prompt of each session; the latest last."""
         self._forgot_at = 0.0  # requests before it leave nothing here
         self._process = psutil.Process()
@@ -184,11 +185,11 @@ class Feed:
             send(one)
 
     def _answered(self, request: Request, prompt_spans: tuple[PromptSpan, ...]) -> dict[str, Any]:
-        session, answer = request.spec.session, request.outcome
+        answer = request.outcome
         event: dict[str, Any] = {
             "at": time.time(),
             "client": request.client,
-            "session": session,
+            "session": str(request.session),
             "is_prefetch": request.is_prefetch,
         }
         if isinstance(answer, MidfillError):
@@ -206,7 +207,7 @@ class Feed:
 
     def _inserted(self, request: Request) -> str:
         """The text inserted before the cursor since the session's last prompt; nothing if the prefix has changed."""
-        session, prompt = request.spec.session, request.spec.prompt
+        session, prompt = request.session, request.spec.prompt
         with self._lock:
             if request.submitted < self._forgot_at:
                 return ""

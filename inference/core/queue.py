@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from itertools import chain
 
 from inference.engine.request import Request
+from kv_store.interface import SessionKey
 from protocol.errors import Busy, Cancelled
 from protocol.messages import Completion
 
@@ -67,7 +68,7 @@ MAX_TYPED_CHARS = 2_400
 
 _MAX_ANSWERED = 4096  # prompts that are remembered as answered
 
-Key = tuple[str, str]  # client and session
+Key = tuple[str, SessionKey | int]  # of `Request.key`
 
 
 class RequestQueue:

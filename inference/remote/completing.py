@@ -335,7 +335,7 @@ class RemoteCompleter:
         tokens = () if wanted is None else spelling(main.logprobs, text)
         tokens = tuple(structs.replace(token, top=token.top[:wanted]) for token in tokens)
         completion = cost.completion(text, reason, main.mean_logprob, alternatives, tokens)
-        return structs.replace(completion, is_short=self.run.request.is_short)
+        return structs.replace(completion, is_short=self.run.request.session.is_short)
 
 
 def _server_stops(spec: CompletionRequest, typed: str) -> tuple[str, ...]:

@@ -47,7 +47,7 @@ async def test_a_recorded_session_hits_but_for_a_block_and_its_texts_are_the_col
 def test_separate_users_reuse_nothing_of_each_others(vllm_url: str) -> None:
     model = str(BUNDLED_FOLDERS["tiny"])
     engine = connect(EngineOptions(model, engine=f"openai={vllm_url}", separate_users=True))
-    sessions = ("me/ann/a", "you/ann/b", "me/bob/a", "me/bob/a", "me/file:///a")
-    usages = [engine.complete(ask(session=session)).usage for session in sessions]
+    sessions = (("me/a", "ann"), ("you/b", "ann"), ("me/a", "bob"), ("me/a", "bob"), ("me/file:///a", ""))
+    usages = [engine.complete(ask(session=session), user).usage for session, user in sessions]
     engine.close()
     assert [usage.recomputed_tokens < usage.prompt_tokens for usage in usages] == [False, True, False, True, False]

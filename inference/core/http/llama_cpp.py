@@ -127,6 +127,7 @@ class LlamaCpp(Api):
         return CompletionRequest(
             session,
             self._asking.around(
+                request,
                 session,
                 before,
                 body.input_suffix,

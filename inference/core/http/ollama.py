@@ -110,7 +110,7 @@ class Ollama(Api):
             stop_texts=options.stop_texts(),
             sampling=options.sampling(options.top_k),
         )
-        wanted = self._with_prompt(wanted, body, repeatable=options.repeatable)
+        wanted = self._with_prompt(request, wanted, body, repeatable=options.repeatable)
         grows = body.stream and not is_empty
         line_end = "\n" if wanted.prompt.marked else line_end_of(body.prompt, body.suffix)
         pieces = self._asking.pieces(request, wanted, grows=grows, line_end=line_end)
@@ -149,11 +149,13 @@ class Ollama(Api):
         values = {name: value for name, value in (body.options or {}).items() if value is not None}
         return self._bodies.converted(request, values, Options, OTHER_OPTIONS, "$.options")
 
-    def _with_prompt(self, wanted: CompletionRequest, body: GenerateBody, *, repeatable: bool) -> CompletionRequest:
+    def _with_prompt(
+        self, http: Request, wanted: CompletionRequest, body: GenerateBody, *, repeatable: bool
+    ) -> CompletionRequest:
         if body.suffix:
-            prompt = self._asking.around(wanted.session, body.prompt, body.suffix, repeatable=repeatable)
+            prompt = self._asking.around(http, wanted.session, body.prompt, body.suffix, repeatable=repeatable)
             return replace(wanted, prompt=prompt)
-        return self._asking.rendered(wanted, body.prompt, repeatable=repeatable)
+        return self._asking.rendered(http, wanted, body.prompt, repeatable=repeatable)
 
     async def _lines(self, pieces: AsyncGenerator[TextPiece]) -> AsyncGenerator[bytes]:
         async for piece in pieces:

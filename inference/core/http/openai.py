@@ -163,9 +163,9 @@ class _Asked:
         if isinstance(prompt, tuple):
             return replace(wanted, prompt=Prompt("", "", token_ids=prompt))
         if body.suffix:
-            around = self.asking.around(wanted.session, prompt, body.suffix, repeatable=body.repeatable)
+            around = self.asking.around(self.request, wanted.session, prompt, body.suffix, repeatable=body.repeatable)
             return replace(wanted, prompt=around)
-        return self.asking.rendered(wanted, prompt, repeatable=body.repeatable)
+        return self.asking.rendered(self.request, wanted, prompt, repeatable=body.repeatable)
 
 
 class OpenAI(Api):
@@ -275,7 +275,7 @@ class Mistral(Api):
         session = session_of(request, body.session, body.user)
         wanted = CompletionRequest(
             session,
-            self._asking.around(session, body.prompt, body.suffix, repeatable=body.repeatable),
+            self._asking.around(request, session, body.prompt, body.suffix, repeatable=body.repeatable),
             max_tokens(body.max_tokens),
             NO_STOP,
             stop_texts=body.stop_texts(),

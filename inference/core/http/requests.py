@@ -17,7 +17,7 @@ from inference.core.http.bodies import MAX_NAME_CHARS, BodyReader, completed, in
 from inference.core.http.text_anchors import Files, TextAnchors
 from inference.core.scheduler import Scheduler
 from inference.engine.request import Request
-from inference.engine.sessions import session_of_user
+from inference.engine.sessions import session_key
 from inference.text.fim import read_rendered, unknown_marker
 from inference.text.rendered_next_edits import read_next_edit
 from protocol.errors import MidfillError
@@ -68,6 +68,7 @@ class Asking:
 
     def around(
         self,
+        http: HttpRequest,
         session: str,
         before: str,
         after: str,
@@ -80,9 +81,11 @@ class Asking:
         """The prompt for a cursor between two texts, as `TextAnchors.prompt` lays it, with \\n for all line ends."""
         before, after = inward(before), inward(after)
         files = tuple(Snippet(file.path, inward(file.text)) for file in files)
-        return self._anchors.prompt(session, before, after, files, prefetch=prefetch, steady=steady, repeatable=repeatable)
+        return self._anchors.prompt(
+            session_key(session, user_of(http)), before, after, files, prefetch=prefetch, steady=steady, repeatable=repeatable
+        )
 
-    def rendered(self, wanted: CompletionRequest, text: str, *, repeatable: bool) -> CompletionRequest:
+    def rendered(self, http: HttpRequest, wanted: CompletionRequest, text: str, *, repeatable: bool) -> CompletionRequest:
         """The request for a text that may be a rendered prompt; any other is the text before the cursor.
 
         The prompt of a next-edit model is computed as it is; a FIM prompt is laid anew. Raises HTTPException if it has
@@ -96,10 +99,10 @@ class Asking:
         parts = read_rendered(inward(text))
         if parts is None:
             self._warn_of_another_model(text)
-            return replace(wanted, prompt=self.around(wanted.session, text, "", repeatable=repeatable))
+            return replace(wanted, prompt=self.around(http, wanted.session, text, "", repeatable=repeatable))
         if len(parts.files) > MAX_SNIPPETS:
             raise HTTPException(422, f"the prompt has more than {MAX_SNIPPETS} files")
-        prompt = self.around(wanted.session, parts.before, parts.after, parts.files, repeatable=repeatable)
+        prompt = self.around(http, wanted.session, parts.before, parts.after, parts.files, repeatable=repeatable)
         return replace(wanted, prompt=prompt)
 
     def _warn_of_another_model(self, text: str) -> None:
@@ -195,7 +198,7 @@ def user_of(http: HttpRequest) -> str:
 
 
 def session_of(http: HttpRequest, *names: str | int | None) -> str:
-    """The user's session for a request: its header, else the first of the `names` that is not empty, else none.
+    """The name of a request's session: its header, else the first of the `names` that is not empty, else none.
 
     Raises HTTPException if the header is longer than MAX_NAME_CHARS.
     """
@@ -203,7 +206,7 @@ def session_of(http: HttpRequest, *names: str | int | None) -> str:
     if len(header) > MAX_NAME_CHARS:
         raise HTTPException(422, f"{SESSION_HEADER} has {len(header)} characters: at most {MAX_NAME_CHARS} are allowed")
     name = next((str(name) for name in (header, *names) if name not in ("", None)), "")
-    return session_of_user(user_of(http), f"http/{name}" if name else ANONYMOUS)
+    return f"http/{name}" if name else ANONYMOUS
 
 
 async def whole(pieces: AsyncIterable[TextPiece]) -> list[Completion]:

@@ -93,7 +93,7 @@ class Tabby(Api):
         wanted = CompletionRequest(
             session,
             self._asking.around(
-                session, segments.prefix, segments.suffix, segments.files, steady=True, repeatable=body.repeatable
+                request, session, segments.prefix, segments.suffix, segments.files, steady=True, repeatable=body.repeatable
             ),
             MAX_TOKENS,
             StopRule(segments.indent, closers=(")", "]", "}")),

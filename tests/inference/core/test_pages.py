@@ -18,6 +18,7 @@ from starlette.testclient import TestClient
 
 from inference.core.pages import CODE_S, MOST_UNREAD, STATIC_PATH, Feed, PageKeys, page_routes
 from inference.engine.request import Request
+from inference.engine.sessions import session_key
 from inference.loading.options import EngineOptions
 from protocol.messages import CompletionRequest, CoreStatus, Prompt
 from protocol.settings import TINY_MODEL
@@ -118,7 +119,7 @@ def test_a_listener_sees_what_is_resident_and_what_each_request_computes(core: S
             assert parts.endswith("".join(span["text"] for span in computed))
         assert any("os.listdir(" in prompt.increment for prompt in core.feed.prompts.values())
         of_before = Request(CompletionRequest("c1/file:///a/b.py", Prompt("x", "", "y"), 4), "client")
-        core.scheduler.forget("c1/file:///a/b.py")
+        core.scheduler.forget(session_key("c1/file:///a/b.py"))
         assert core.feed._inserted(of_before) == ""
         assert not core.feed.prompts
 

@@ -342,11 +342,11 @@ def test_anonymous_prompts_find_the_slot_that_shares_most(connect_llama: Connect
 def test_an_excluded_document_is_erased_for_every_client(connect_llama: Connect, server: FakeServer) -> None:
     engine = connect_llama()
     engine.complete(ask(session="me/a"))
-    engine.forget("you/a")
+    engine.forget("a")
     engine.complete(ask(session="me/b"))
     assert server.erased == [0]
     server.can_erase = False
-    engine.forget("me/b")
+    engine.forget("b")
     engine.complete(ask(session="me/c"))
     assert server.bodies[-2]["prompt"] == [min(engine.tokenizer.markers.end)]  # overwrites the slot
     assert server.bodies[-2]["n_predict"] == 0
@@ -371,8 +371,8 @@ def test_anonymous_prompts_are_named_by_their_beginning(connect_openai: Connect,
 
 def test_separate_users_name_their_own_salt(connect_openai: Connect, server: FakeServer) -> None:
     engine = connect_openai(separate_users=True)
-    for session in ("me/ann/a", "you/ann/b", "me/bob/a", "me/file:///a"):
-        engine.complete(ask(session=session))
+    for session, user in (("me/a", "ann"), ("you/b", "ann"), ("me/a", "bob"), ("me/file:///a", "")):
+        engine.complete(ask(session=session), user)
     ann, same, bob, core = [body.get("cache_salt") for body in server.bodies[-4:]]
     assert ann == same != bob
     assert ann not in (None, "", "ann")
@@ -392,8 +392,8 @@ def test_a_server_that_may_not_keep_users_apart_is_refused(
 def test_separate_users_reuse_nothing_of_each_others_slots(connect_llama: Connect, server: FakeServer) -> None:
     server.slots = 1
     engine = connect_llama(separate_users=True)
-    sessions = ("me/ann/a", "you/ann/b", "me/bob/a", "me/bob/a", "me/file:///a")
-    usages = [engine.complete(ask(session=session)).usage for session in sessions]
+    sessions = (("me/a", "ann"), ("you/b", "ann"), ("me/a", "bob"), ("me/a", "bob"), ("me/file:///a", ""))
+    usages = [engine.complete(ask(session=session), user).usage for session, user in sessions]
     reuses = [False, True, False, True, False]  # what the slot had first is unknown
     assert [body["cache_prompt"] for body in server.bodies[-5:]] == reuses
     assert [usage.recomputed_tokens < usage.prompt_tokens for usage in usages] == reuses

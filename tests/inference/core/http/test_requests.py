@@ -122,9 +122,10 @@ async def test_a_refused_request_raises_before_any_text() -> None:
 
 def test_a_prompt_of_another_model_is_reported_once_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
     asking = Asking(cast("Scheduler", Scripted([])), nullcontext, TextAnchors())
+    http = HttpRequest({"type": "http", "user": User()})
     for _ in range(2):
-        asking.rendered(REQUEST, "<|fim_hole|>x = ", repeatable=False)
-        asking.rendered(REQUEST, "x = ", repeatable=False)
+        asking.rendered(http, REQUEST, "<|fim_hole|>x = ", repeatable=False)
+        asking.rendered(http, REQUEST, "x = ", repeatable=False)
     (record,) = caplog.records
     assert "begins with <|fim_hole|>: it was written for another model" in record.getMessage()
 
