@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterator, Sequence
 from hashlib import blake2b
 from operator import attrgetter
 
-from kv_store.interface import document_of
+from kv_store.interface import SessionKey
 
 PAGE_TOKENS = 16
 DIGEST_BYTES = 16
@@ -91,7 +91,7 @@ class PageTree:
 
     def __init__(self) -> None:
         self.root = Page((), None)
-        self.tails: dict[str, Page] = {}
+        self.tails: dict[SessionKey, Page] = {}
         """The last resident page of each session's last inserted prefix; the latest session last."""
         self._owned: dict[str, set[Page]] = {}
         """The pages of each owner."""
@@ -144,10 +144,10 @@ class PageTree:
             self.tails[session] = long
         long.pins, short.pins = short.pins, 0
 
-    def record_last_prefix(self, session: str, path: Sequence[Page], length: int) -> None:
+    def record_last_prefix(self, session: SessionKey, path: Sequence[Page], length: int) -> None:
         """Record that the session's last prefix is these pages, the last of them up to position `length`."""
         if path:
-            self.claim(path[-1], document_of(session), min(path[-1].stop, length) - path[-1].start)
+            self.claim(path[-1], session.document, min(path[-1].stop, length) - path[-1].start)
         self.tails.pop(session, None)  # becomes the latest
         self._set_tail(session, path[-1] if path else self.root)
 
@@ -172,7 +172,7 @@ class PageTree:
         pages = sorted(self.owned_by(document), key=lambda page: -page.start)
         for page in pages:
             self._disclaim(page, document)
-        for session in [session for session in self.tails if document_of(session) == document]:
+        for session in [session for session in self.tails if session.document == document]:
             del self.tails[session]
         gone: set[Page] = set()
         for page in pages:
@@ -189,14 +189,14 @@ class PageTree:
         """All documents that own a page."""
         return self._owned.keys()
 
-    def forget_old_tails(self, pinned: Collection[str]) -> None:
+    def forget_old_tails(self, pinned: Collection[SessionKey]) -> None:
         """Keep the last prompts of REMEMBERED_TAILS sessions, and of those that are pinned."""
         if len(self.tails) > REMEMBERED_TAILS + len(pinned):
             old = [session for session in self.tails if session not in pinned][:-REMEMBERED_TAILS]
             for session in old:
                 del self.tails[session]
 
-    def last_path(self, session: str) -> list[Page]:
+    def last_path(self, session: SessionKey) -> list[Page]:
         """The pages of the session's last inserted prefix, in order."""
         path = []
         page = self.tails.get(session, self.root)
@@ -218,7 +218,7 @@ class PageTree:
             yield below
             pending += below.children
 
-    def _ending_at(self, page: Page) -> list[str]:
+    def _ending_at(self, page: Page) -> list[SessionKey]:
         """The sessions whose last prefix ends with this page."""
         return [session for session, tail in self.tails.items() if tail is page]
 
@@ -228,7 +228,7 @@ class PageTree:
         if not self._owned[document]:
             del self._owned[document]
 
-    def _set_tail(self, session: str, page: Page) -> None:
+    def _set_tail(self, session: SessionKey, page: Page) -> None:
         if page.is_root:
             self.tails.pop(session, None)
         else:

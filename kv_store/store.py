@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 
 from kv_store import persistence
 from kv_store.disk import PageFolder
-from kv_store.interface import BadFileError, ReleasedMatchError, StoreStats, Workspace, document_of
+from kv_store.interface import BadFileError, ReleasedMatchError, SessionKey, StoreStats, Workspace
 from kv_store.page_snapshots import PageSnapshots, SnapshotTier
 from kv_store.page_tree import PAGE_TOKENS, Page, PageTree
 from kv_store.snapshots import Snapshots
@@ -119,7 +119,7 @@ class PagedStore:
         self._tree = PageTree()
         self._residency = Residency(tiers, self._tree, bytes_per_token)
         self._snapshots = PageSnapshots(snapshots)
-        self._pinned: set[str] = set()
+        self._pinned: set[SessionKey] = set()
         self._live: set[PageMatch] = set()
         storage = tiers[-1].storage
         self._folder = storage if isinstance(storage, PageFolder) else None
@@ -131,7 +131,7 @@ class PagedStore:
         path, length = self._tree.find_prefix(tuple(token_ids))
         return PageMatch(path, length, self._residency, self._snapshots, self._live)
 
-    def insert_prefix(self, token_ids: Sequence[int], workspace: Workspace, session: str) -> int:
+    def insert_prefix(self, token_ids: Sequence[int], workspace: Workspace, session: SessionKey) -> int:
         """Make `token_ids` resident; returns how many tokens' KV was missing and copied.
 
         The workspace must hold the KV of exactly these tokens at [0, len(token_ids)). Within the budget,
@@ -164,28 +164,25 @@ class PagedStore:
         self._keep_snapshots(path, length, workspace)
         return max(0, length - matched)
 
-    def pin(self, session: str) -> None:
+    def pin(self, session: SessionKey) -> None:
         """Keep this session's last inserted prefix, and those inserted later, in their tier."""
         if session not in self._pinned:
             self._pinned.add(session)
             self._residency.lock(self._tree.last_path(session), pins=True)
 
-    def unpin(self, session: str) -> None:
+    def unpin(self, session: SessionKey) -> None:
         """Undo `pin`; ignores unknown sessions."""
         if session in self._pinned:
             self._pinned.remove(session)
             self._residency.unlock(self._tree.last_path(session), pins=True)
 
-    def purge(self, session: str) -> int:
-        """Drop the pages of the session's document alone, its pins and its name, in all tiers; the tokens dropped.
-
-        The document counts for all clients: see `document_of`.
+    def purge(self, document: str) -> int:
+        """Drop the pages of the document alone, its pins and its name, in all tiers; the tokens dropped.
 
         Only whole pages are dropped, so another document may lose the end of a page that it shared. A prompt with text
         of several documents belongs to the session that inserted it: purge each such session.
         """
-        document = document_of(session)
-        for pinned in [pinned for pinned in self._pinned if document_of(pinned) == document]:
+        for pinned in [pinned for pinned in self._pinned if pinned.document == document]:
             self.unpin(pinned)
         dropped = sum(self._residency.drop(page) for page in self._tree.disown(document))
         self._snapshots.drop_those_of_pages_gone()
@@ -238,14 +235,14 @@ class PagedStore:
             for position, snapshot in workspace.snapshots.lasting(length):
                 self._snapshots.put(path, position, snapshot)
 
-    def _is_kept_for(self, session: str, path: Sequence[Page], length: int) -> bool:
+    def _is_kept_for(self, session: SessionKey, path: Sequence[Page], length: int) -> bool:
         """Whether this is the session's last inserted prefix, pinned and in the first tier: nothing is left to do.
 
         Pages are never in a lower tier than their children.
         """
         if not path or session not in self._pinned or self._tree.tails.get(session) is not path[-1]:
             return False
-        return path[-1].level == 0 and path[-1].owners.get(document_of(session), 0) >= length - path[-1].start
+        return path[-1].level == 0 and path[-1].owners.get(session.document, 0) >= length - path[-1].start
 
     def _grow(self, path: list[Page], matched: int, ids: tuple[int, ...], workspace: Workspace, locked: list[Page]) -> None:
         """Extend the path to as much of `ids` as budgets allow, and lock new pages."""

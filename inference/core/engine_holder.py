@@ -12,7 +12,7 @@ from inference.checkpoints.hub import ReportProgress
 from inference.engine.interface import AnyEngine
 from inference.engine.request import Request
 from kv_store import purges
-from kv_store.interface import StoreStats
+from kv_store.interface import SessionKey, StoreStats
 from protocol import garbage
 from protocol.errors import BadModel, DeviceLost, EngineUnavailable, MidfillError
 from protocol.messages import CoreStatus
@@ -99,28 +99,28 @@ class EngineHolder:
     def save(self, seconds: float, *, snapshots: bool) -> bool:
         return self._engine is None or self._engine.save(seconds, snapshots=snapshots)
 
-    def release(self, session: str) -> None:
+    def release(self, session: SessionKey) -> None:
         if self._engine is not None:
             self._engine.release(session)
 
-    def forget(self, session: str) -> None:
-        """Drop the text of the session's document, from disk too, also what other models have saved there."""
+    def forget(self, document: str) -> None:
+        """Drop the text of the document, from disk too, also what other models have saved there."""
         if self._engine is None:
-            self._to_forget.add(session)  # if this attempt fails, the next one forgets it too
+            self._to_forget.add(document)  # if this attempt fails, the next one forgets it too
         try:
             if self._forget_saved is not None:  # first: it also tells the process that follows if this one is killed
-                self._forget_saved(session)
-                self._to_forget.discard(session)
+                self._forget_saved(document)
+                self._to_forget.discard(document)
         finally:
             if self._engine is not None:
-                self._engine.forget(session)
+                self._engine.forget(document)
 
     def forget_purged(self, digests: Collection[str]) -> None:
         """As `forget`, for documents that another core was asked to forget, by the digests of their names."""
         if self._engine is not None:
             for document in self._engine.documents():
                 if purges.digest(document) in digests:
-                    self._engine.forget(f"*/{document}")
+                    self._engine.forget(document)
 
     def free(self, *, disk: bool) -> None:
         """As the engine's; while none is loaded, with `disk`, removes what no core has open."""

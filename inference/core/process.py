@@ -39,7 +39,6 @@ from inference.loading.engine import import_what_loading_needs
 from inference.loading.options import EngineOptions, engine_options
 from inference.remote.connecting import needs_download, open_engine
 from kv_store.disk_folders import remove_other_models
-from kv_store.interface import document_of
 from kv_store.persistence import purge_saved
 from kv_store.purges import PurgeJournal
 from protocol.errors import AlreadyServed, BadInput, PortInUse
@@ -232,13 +231,13 @@ def _engine_holder(options: EngineOptions, announce: Callable[[CoreStatus], None
     )
 
 
-def _forget_saved(journal: PurgeJournal, cache: Path, session: str) -> None:
+def _forget_saved(journal: PurgeJournal, cache: Path, document: str) -> None:
     """Tell the user's other cores to forget a document, then remove what is saved of it."""
     try:
-        journal.add(document_of(session))
+        journal.add(document)
     except OSError as error:
         log.warning("the user's other cores cannot be asked to forget a document: %s", error)
-    purge_saved(cache, session)
+    purge_saved(cache, document)
 
 
 def check_certificate(chain: Path, key: Path) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
 from itertools import chain
 
 from inference.engine.request import Request
+from kv_store.interface import SessionKey
 from protocol.errors import Busy, Cancelled
 from protocol.messages import Completion
 
@@ -19,7 +20,7 @@ MAX_WAITING_CHARS = 32 * 2**20
 
 CHARS_PER_ID = 4  # what a token id counts as
 
-Key = tuple[str, str]  # client and session
+Key = tuple[str, SessionKey | int]  # of `Request.key`
 
 
 class RequestQueue:

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from inference.core.engine_holder import EngineHolder
 from inference.core.queue import Inbox
 from inference.engine.request import Request, turn_of
-from kv_store.interface import StoreStats
+from kv_store.interface import SessionKey, StoreStats
 from protocol import garbage
 from protocol.errors import Busy, Cancelled, DeviceLost, MidfillError
 from protocol.messages import Completion, CoreMemory, CoreStatus, TierMemory
@@ -147,7 +147,7 @@ class Scheduler:
         if self._inbox.cancel(lambda other: other is request) is not None:
             self._deliver(request, Cancelled("the client cancelled it"))
 
-    def forget(self, session: str, client: str = "", user: str = "") -> None:
+    def forget(self, session: SessionKey, client: str = "") -> None:
         """Cancel the client's request of this session, and drop the text of its document for all clients.
 
         Raises Busy, without dropping it, if too much of the user waits to be forgotten.
@@ -155,16 +155,17 @@ class Scheduler:
         waiting = self._inbox.cancel(lambda request: request.key == (client, session))
         if waiting is not None:
             self._deliver(waiting, Cancelled("the client asked the core to forget the session"))
-        self._inbox.add(partial(self._holder.forget, session), ("forget", session), turn_of(client, user))
+        turn = turn_of(client, session.user)
+        self._inbox.add(partial(self._holder.forget, session.document), ("forget", session), turn)
 
     def forget_purged(self, digests: Collection[str]) -> None:
         """Drop the text of documents that another core was asked to forget, by the digests of their names."""
         self._purged.append(digests)
         self._inbox.add(self._forget_purged, "purged")  # one chore for all: none is refused, however long they wait
 
-    def release(self, session: str, client: str = "", user: str = "") -> None:
+    def release(self, session: SessionKey, client: str = "") -> None:
         """Unpin the KV of a closed document: the store may evict it by its ordinary rules. Raises Busy as `forget`."""
-        self._inbox.add(partial(self._holder.release, session), ("release", session), turn_of(client, user))
+        self._inbox.add(partial(self._holder.release, session), ("release", session), turn_of(client, session.user))
 
     def unload(self) -> None:
         """Unload the model as soon as no request is at work; the next request loads it again."""
@@ -340,7 +341,7 @@ class Scheduler:
         if isinstance(outcome, MidfillError):
             return outcome
         if isinstance(outcome, Exception):
-            log.error("a request of the session %s failed", request.spec.session, exc_info=outcome)
+            log.error("a request of the session %s failed", request.session, exc_info=outcome)
             return MidfillError(f"the core failed: {outcome!r}")
         if request.cancelled or outcome.finish_reason == "cancelled":
             return Cancelled("superseded or cancelled")

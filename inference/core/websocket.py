@@ -12,7 +12,6 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
 
-from msgspec.structs import replace
 from starlette.types import Message
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
@@ -23,7 +22,7 @@ from inference.core.lifecycle import ConnectedClients, Shutdown
 from inference.core.scheduler import Scheduler
 from inference.core.users import User
 from inference.engine.request import Request, turn_of
-from inference.engine.sessions import session_of_user
+from inference.engine.sessions import session_key
 from protocol.errors import BadInput, Busy, Cancelled, MidfillError
 from protocol.messages import PROTOCOL_VERSION, CoreStatus
 from protocol.wire import (
@@ -219,11 +218,11 @@ class Connection:
                 self._scheduler.cancel(request)
         elif isinstance(message, Forget):
             self._forget_anchors()
-            self._scheduler.forget(self._session(message.session), self._name, self._user.name)
+            self._scheduler.forget(session_key(message.session, self._user.name), self._name)
         elif isinstance(message, Release):
             with self._lock:
                 self._prefills.pop(message.session, None)
-            self._scheduler.release(self._session(message.session), self._name, self._user.name)
+            self._scheduler.release(session_key(message.session, self._user.name), self._name)
         elif isinstance(message, Describe):
             self._send(Described(message.id, self._scheduler.memory()))
         elif isinstance(message, Free) and not self._user.is_owner:
@@ -237,9 +236,6 @@ class Connection:
             self._scheduler.free(partial(self._freed, message.id), disk=message.disk)
         elif isinstance(message, Stop):
             self._stop(message)
-
-    def _session(self, session: str) -> str:
-        return session_of_user(self._user.name, session)
 
     def _stop(self, message: Stop) -> None:
         reason = self._shutdown.ask(self._name, message.how)
@@ -260,12 +256,7 @@ class Connection:
                 self._send(Failed(message.id, BadInput.code, f"request {message.id} is still running"))
                 return
             session = message.request.session
-            request = Request(
-                replace(message.request, session=self._session(session)),
-                self._name,
-                self._user.name,
-                partial(self._changed, message.id, session),
-            )
+            request = Request(message.request, self._name, self._user.name, partial(self._changed, message.id, session))
             self._requests[message.id] = request
             try:
                 self._scheduler.submit(request)

@@ -20,7 +20,7 @@ from inference.engine.short_prompts import PrefillSpeed
 from inference.engine.slots import Slots
 from inference.text.healing import Healer
 from inference.text.tokenization import TextTokenizer
-from kv_store.interface import StoreStats, document_of
+from kv_store.interface import SessionKey, StoreStats
 from kv_store.store import PagedStore
 from protocol.errors import DeviceLost, MidfillError
 
@@ -121,17 +121,17 @@ class Engine(AnyEngine):
                 run.end(Stopped())
         return self._chunks.take_ended()
 
-    def forget(self, session: str) -> None:
-        """Drop the KV and the remembered suggestions of the session's document, for every client."""
-        self._slots.forget(session)
-        self._histories.forget(session)
-        self._shared.partial_words.forget(session)
+    def forget(self, document: str) -> None:
+        """Drop the KV and the remembered suggestions of the document, for every client."""
+        self._slots.forget(document)
+        self._histories.forget(document)
+        self._shared.partial_words.forget(document)
 
     def documents(self) -> set[str]:
-        remembered = map(document_of, chain(self._histories.sessions(), self._shared.partial_words.sessions()))
-        return self._slots.documents().union(remembered)
+        remembered = chain(self._histories.sessions(), self._shared.partial_words.sessions())
+        return self._slots.documents().union(each.document for each in remembered)
 
-    def release(self, session: str) -> None:
+    def release(self, session: SessionKey) -> None:
         self._slots.unpin(session)
 
     def save(self, seconds: float | None = None, *, snapshots: bool = True) -> bool:

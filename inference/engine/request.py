@@ -6,6 +6,8 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from inference.engine.sessions import session_key
+from kv_store.interface import SessionKey
 from protocol.errors import BadInput, Busy, Cancelled
 from protocol.messages import Alternative, Completion, CompletionRequest, FinishReason, TokenLogprob, Usage
 
@@ -76,19 +78,20 @@ class Request:
     submitted: float = field(default_factory=time.perf_counter)
     queue_ms: float = 0.0  # from its submission until it last began
     cancelled: bool = False
-    is_short: bool = False  # `spec` has the short prompt and its session, in place of the client's
     gives_way: bool = False  # returns to the queue to make room for another user's request
     cost: Cost = field(default_factory=Cost)
     prefilled: int = 0  # tokens of the prompt that are resident
     text: str = ""  # what no stop can take away of it; one that gave way and resumes begins with an empty text again
     outcome: Completion | Exception | None = None
-    key: tuple[str, str] = field(init=False)  # the client's session; one that supersedes none has one to itself
+    session: SessionKey = field(init=False)  # of the short prompt, if `spec` has that in place of the client's
+    key: tuple[str, SessionKey | int] = field(init=False)  # the client's session, or one that is its own
     turn: str = field(init=False)  # the line that it waits in: its user's, or its client's if it has no user
     is_prefetch: bool = field(init=False)  # makes a prompt resident, and gives way to every request for a suggestion
     writes_several: bool = field(init=False)
 
     def __post_init__(self) -> None:
-        self.key = self.client, self.spec.session if self.supersedes else f"#{id(self)}"
+        self.session = session_key(self.spec.session, self.user)
+        self.key = self.client, self.session if self.supersedes else id(self)
         self.turn = turn_of(self.client, self.user)
         self.is_prefetch = self.spec.max_tokens == 0
         self.writes_several = self.spec.alternatives > 0 or self.spec.best_of > 1

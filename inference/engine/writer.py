@@ -220,10 +220,10 @@ class Writer:
         """Number of leading tokens that are not recomputed; excludes the last one if its next token is requested."""
         spec = self.request.spec
         if not spec.reuse:
-            self.resident.prepare_cold(spec.session)
+            self.resident.prepare_cold(self.request.session)
             return 0
         token_ids = self.prompt.token_ids
-        return self.resident.prepare(token_ids[:-1] if spec.max_tokens else token_ids, spec.session)
+        return self.resident.prepare(token_ids[:-1] if spec.max_tokens else token_ids, self.request.session)
 
     def _ends_line(self, token_id: int) -> bool:
         return b"\n" in (self.tokenizer.bytes_of(token_id) or b"")

@@ -333,7 +333,7 @@ class RemoteCompleter:
         cost.generated_tokens = len(main.tokens) + extra
         tokens = spelling(main.logprobs, text) if self.spec.token_logprobs else ()
         completion = cost.completion(text, reason, main.mean_logprob, alternatives, tokens)
-        return structs.replace(completion, is_short=self.run.request.is_short)
+        return structs.replace(completion, is_short=self.run.request.session.is_short)
 
 
 def _server_stops(spec: CompletionRequest, typed: str) -> tuple[str, ...]:

@@ -18,7 +18,6 @@ from msgspec import structs
 from inference.engine.interface import AnyEngine, DeviceHooks, EngineInfo
 from inference.engine.partial_words import PartialWordCache
 from inference.engine.request import Request, validate
-from inference.engine.sessions import is_anonymous
 from inference.engine.short_prompts import PrefillSpeed, choose_prompt
 from inference.remote.completing import RemoteCompleter, RemoteRun
 from inference.remote.server import GenerationQuery, ModelServer, ServerFacts
@@ -27,7 +26,7 @@ from inference.text.healing import Healer
 from inference.text.prompts import TokenizedPrompt, tokenize_prompt
 from inference.text.token_ids import TokenIds, common_prefix_length, packed
 from inference.text.tokenization import TextTokenizer
-from kv_store.interface import StoreStats, TierStats, document_of
+from kv_store.interface import SessionKey, StoreStats, TierStats
 from protocol.errors import Busy, EngineUnavailable, MidfillError
 from protocol.messages import Completion, CompletionRequest
 
@@ -192,16 +191,16 @@ class RemoteEngine(AnyEngine):
             self._is_woken = True
             self._changed.notify()
 
-    def forget(self, session: str) -> None:
+    def forget(self, document: str) -> None:
         """Erase the slots that hold the document, where the server has slots."""
-        self._partial_words.forget(session)
-        for slot in self._slots.forget(session):
+        self._partial_words.forget(document)
+        for slot in self._slots.forget(document):
             self._erase(slot)
 
     def documents(self) -> set[str]:
-        return self._slots.documents().union(map(document_of, self._partial_words.sessions()))
+        return self._slots.documents().union(each.document for each in self._partial_words.sessions())
 
-    def release(self, session: str) -> None:
+    def release(self, session: SessionKey) -> None:
         self._slots.unpin(session)
 
     def free(self, *, disk: bool) -> None:  # noqa: ARG002 - the server saves nothing
@@ -240,18 +239,18 @@ class RemoteEngine(AnyEngine):
             stable = self._tokenize(request.spec)
         else:
             stable = choose_prompt(request, self._tokenize, self._slots.missing, self._speed)
-        spec = request.spec
-        start = self._partial_words.start(spec, stable)
+        spec, session = request.spec, request.session
+        start = self._partial_words.start(request, stable)
         token_ids = start.prompt.token_ids
         cost.prompt_tokens = len(token_ids)
-        slot = self._slots.acquire(spec.session, token_ids)
+        slot = self._slots.acquire(session, token_ids)
         cost.prepared = time.perf_counter()
         expected = min(common_prefix_length(slot.token_ids, token_ids), len(token_ids) - 1) if spec.reuse else 0
         query = GenerationQuery(
             token_ids=token_ids,
             max_tokens=spec.max_tokens,
             end_ids=tuple(sorted(self.tokenizer.markers.end)),
-            session=_opaque(_key(spec.session, token_ids)),
+            session=_opaque(_key(session, token_ids)),
             slot=slot.number,
             reuse=spec.reuse,
         )
@@ -324,9 +323,9 @@ class RemoteEngine(AnyEngine):
             self._has_failed = True  # behind a router, other servers may go on with the requests at work
 
 
-def _key(session: str, token_ids: TokenIds) -> str:
+def _key(session: SessionKey, token_ids: TokenIds) -> str:
     """The name by which a router chooses a server: the session, or the beginning of an anonymous prompt."""
-    return token_ids[:KEY_TOKENS].tobytes().hex() if is_anonymous(session) else session
+    return token_ids[:KEY_TOKENS].tobytes().hex() if session.is_anonymous else str(session)
 
 
 def _opaque(name: str) -> str:

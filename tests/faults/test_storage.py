@@ -19,6 +19,7 @@ import pytest
 from msgspec import structs
 
 from inference.engine.engine import Engine
+from inference.engine.sessions import session_key as key
 from inference.loading.engine import load_engine
 from inference.loading.options import EngineOptions
 from kv_store.disk import PageFolder
@@ -44,7 +45,7 @@ def open_store(root: Path) -> PagedStore:
 
 
 def insert(store: PagedStore, token_ids: tuple[int, ...], session: str) -> None:
-    store.insert_prefix(token_ids, KV.workspace(token_ids), session)
+    store.insert_prefix(token_ids, KV.workspace(token_ids), key(session))
 
 
 def loadable(store: PagedStore, token_ids: tuple[int, ...]) -> int:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from websockets.sync.client import connect
 
+from inference.engine.sessions import session_key as key
 from inference.loading.engine import load_engine
 from inference.loading.options import EngineOptions
 from kv_store.disk import PageFolder, SnapshotFiles
@@ -80,11 +81,11 @@ def save_for_ever(folder: Path) -> None:
     store = open_store(folder)
     number = 0
     while True:
-        store.insert_prefix(prompt(number), workspace(100), f"run/{number}.py")
+        store.insert_prefix(prompt(number), workspace(100), key(f"run/{number}.py"))
         while not store.save(0.0):
             pass
         if number % 5 == 4:
-            store.purge(f"*/{number - 2}.py")
+            store.purge(f"{number - 2}.py")
         sys.stdout.write(f"{number}\n")
         sys.stdout.flush()
         number += 1

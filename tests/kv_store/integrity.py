@@ -10,6 +10,7 @@ from torch import Tensor
 from inference.engine.engine import Engine
 from kv_store.disk import PageFile, PageFolder, SnapshotFiles
 from kv_store.disk_folders import PAGE_NAME, our_files
+from kv_store.interface import SessionKey
 from kv_store.page_snapshots import PageSnapshots
 from kv_store.page_tree import PAGE_TOKENS, REMEMBERED_OWNERS, Page, PageTree, pack, prefix_digest
 from kv_store.store import PagedStore, PageMatch
@@ -76,7 +77,7 @@ def _check_page(page: Page, parent: Page) -> None:
     assert parent.level <= page.level, f"{page} is in a higher tier than {parent}"
 
 
-def check_counts(tree: PageTree, pinned: Collection[str], live: Collection[PageMatch]) -> None:
+def check_counts(tree: PageTree, pinned: Collection[SessionKey], live: Collection[PageMatch]) -> None:
     """Check sessions, pins and references."""
     refs = Counter(page for match in live for page in match.pages)
     pins = Counter(page for session in pinned for page in tree.last_path(session))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from inference.engine.sessions import session_key as key
 from kv_store.interface import DryWorkspace
 from kv_store.page_snapshots import SnapshotTier
 from kv_store.snapshots import Snapshots, StateSnapshot
@@ -46,7 +47,7 @@ def kept(store: PagedStore) -> int:
 
 def test_a_match_goes_on_at_its_deepest_snapshot() -> None:
     store = make_store()
-    store.insert_prefix(PROMPT, workspace(10, 30, 50), "a")
+    store.insert_prefix(PROMPT, workspace(10, 30, 50), key("a"))
     assert [found(store, PROMPT[:length]) for length in (9, 10, 29, 40)] == [0, 10, 10, 30]
     assert found(store, (*PROMPT[:20], 7, 8)) == 10
     with store.match_prefix(PROMPT) as match:
@@ -55,33 +56,33 @@ def test_a_match_goes_on_at_its_deepest_snapshot() -> None:
 
 def test_a_longer_prompt_takes_over_the_snapshots_of_the_page_that_it_replaces() -> None:
     store = make_store()
-    store.insert_prefix(PROMPT[:35], workspace(34), "a")
-    store.insert_prefix(PROMPT, workspace(40), "a")
+    store.insert_prefix(PROMPT[:35], workspace(34), key("a"))
+    store.insert_prefix(PROMPT, workspace(40), key("a"))
     assert [found(store, PROMPT[:length]) for length in (39, 40)] == [34, 40]
 
 
 def test_what_is_kept_of_a_prompt_is_up_to_its_anchor_and_near_its_end() -> None:
     store = make_store()
-    store.insert_prefix(PROMPT, workspace(8, 16, 20, 24, 32, 38, 40, anchor=20), "a")
+    store.insert_prefix(PROMPT, workspace(8, 16, 20, 24, 32, 38, 40, anchor=20), key("a"))
     assert [found(store, PROMPT[:length]) for length in (19, 37, 39, 40)] == [16, 20, 38, 40]
     assert kept(store) == 5
 
 
 def test_the_least_recently_used_leaves_and_only_one_that_was_needed_counts_as_used() -> None:
     store = make_store(snapshots=3)
-    store.insert_prefix(PROMPT, workspace(8, 16, 24), "a")
+    store.insert_prefix(PROMPT, workspace(8, 16, 24), key("a"))
     assert found(store, PROMPT[:10]) == 8
-    store.insert_prefix((1, 2, 3), workspace(3), "b")
+    store.insert_prefix((1, 2, 3), workspace(3), key("b"))
     assert [found(store, PROMPT[:length]) for length in (8, 16, 24)] == [8, 8, 24]
 
 
 def test_snapshots_leave_with_their_pages() -> None:
     store = make_store(tokens=48)
-    store.insert_prefix(PROMPT, workspace(8, 40), "client/a")
-    store.insert_prefix((1, 2, 3), workspace(3), "client/b")
-    store.purge("*/a")
+    store.insert_prefix(PROMPT, workspace(8, 40), key("client/a"))
+    store.insert_prefix((1, 2, 3), workspace(3), key("client/b"))
+    store.purge("a")
     assert (kept(store), found(store, PROMPT), found(store, (1, 2, 3))) == (1, 0, 3)
-    store.insert_prefix(range(48), workspace(48), "client/c")  # evicts what was there
+    store.insert_prefix(range(48), workspace(48), key("client/c"))  # evicts what was there
     assert (kept(store), found(store, (1, 2, 3)), found(store, range(48))) == (1, 0, 48)
     store.clear(disk=False)
     assert kept(store) == 0

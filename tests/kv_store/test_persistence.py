@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from inference.engine.sessions import session_key as key
 from kv_store.disk_folders import INDEX_NAME
 from kv_store.page_tree import REMEMBERED_OWNERS
 from kv_store.persistence import BATCH_PAGES, purge_saved
@@ -21,7 +22,7 @@ IDS = tuple(range(40))
 
 
 def insert(kv, store: PagedStore, token_ids: tuple[int, ...], session: str = "a") -> None:
-    store.insert_prefix(token_ids, kv.workspace(token_ids), session)
+    store.insert_prefix(token_ids, kv.workspace(token_ids), key(session))
 
 
 def loadable(kv, store: PagedStore, token_ids: tuple[int, ...]) -> int:
@@ -118,7 +119,7 @@ def test_what_is_on_disk_already_stays_there_if_it_was_used_recently(kv, make_st
 def test_what_is_pinned_is_saved_too(kv, make_store) -> None:
     store = make_store(disk=200)
     insert(kv, store, IDS)
-    store.pin("a")
+    store.pin(key("a"))
     assert store.save()
     store.close()
     assert loadable(kv, make_store(disk=200), IDS) == 40
@@ -128,7 +129,7 @@ def test_a_document_that_was_open_is_not_evicted_before_one_that_was_closed(kv, 
     closed, opened, later = (tuple(range(first, first + 16)) for first in (0, 100, 200))
     store = make_store(disk=32)
     insert(kv, store, closed, "closed")
-    store.pin("opened")
+    store.pin(key("opened"))
     insert(kv, store, opened, "opened")
     store.save()
     store.close()
@@ -166,7 +167,7 @@ def test_a_tail_on_disk_is_not_found_without_its_beginning(kv, make_store, tmp_p
     insert(kv, store, IDS[:32])
     insert(kv, store, tuple(range(100, 132)), "b")
     assert [tier.tokens for tier in store.stats().tiers] == [48, 16]
-    store.pin("a")
+    store.pin(key("a"))
     assert store.save(), "the pinned tail leaves no room for what comes before it"
     check_integrity(store)
     store.close()
@@ -440,7 +441,7 @@ def test_a_purge_costs_what_it_drops_and_not_the_index(kv, make_store) -> None:
     store.save()
     statements: list[str] = []
     store._folder.index._database.set_trace_callback(statements.append)
-    assert store.purge("*/7.py") == 32
+    assert store.purge("7.py") == 32
     assert len(statements) <= 2 + 3 * 2 + 1, statements
 
 
@@ -457,7 +458,7 @@ def test_what_is_saved_of_a_prefix_does_not_grow_with_the_sessions_that_share_it
     store, ids = make_store(disk=200), tuple(range(96))
     workspace = kv.workspace(ids)
     for number in range(1000):
-        session = f"http/ann/{number}"
+        session = key(f"http/{number}", "ann")
         store.pin(session)
         store.insert_prefix(ids, workspace, session)
         store.unpin(session)
@@ -469,8 +470,8 @@ def test_what_is_saved_of_a_prefix_does_not_grow_with_the_sessions_that_share_it
     store.close()
     store = make_store(disk=200)
     assert loadable(kv, store, ids) == 96
-    assert store.purge("http/ann/0") == 0
-    assert [store.purge(f"http/ann/{number}") for number in range(992, 1000)] == [0] * 7 + [96]
+    assert store.purge("ann/0") == 0
+    assert [store.purge(f"ann/{number}") for number in range(992, 1000)] == [0] * 7 + [96]
 
 
 def test_a_key_in_one_of_many_files_that_begin_alike_writes_few_rows(kv, make_store) -> None:
@@ -483,7 +484,7 @@ def test_a_key_in_one_of_many_files_that_begin_alike_writes_few_rows(kv, make_st
     assert written_rows(store, 0.02) <= 4
     store.close()
     store = make_store(device=20_000, disk=20_000)
-    assert [store.purge(session) for session in files][-1] == 64 + 16 + 5, "the common beginning goes with the last"
+    assert [store.purge(key(session).document) for session in files][-1] == 64 + 16 + 5, "the common beginning goes with the last"
     assert on_disk(store) == 0
 
 
@@ -515,10 +516,10 @@ def test_a_document_is_purged_from_what_no_process_has_open_as_from_a_store(kv, 
     insert(kv, store, (*IDS[:20], 7, 7), "run/other.py")
     insert(kv, store, IDS, "run/secret.py")
     store.save()
-    purge_saved(tmp_path, "*/secret.py")
+    purge_saved(tmp_path, "secret.py")
     assert on_disk(store) == 46, "another process is left alone"
     store.close()
-    purge_saved(tmp_path, "*/secret.py")
+    purge_saved(tmp_path, "secret.py")
     assert b"secret.py" not in index_of(tmp_path).read_bytes()
     assert len(page_files(tmp_path)) == 2
     store = make_store(disk=400)
@@ -527,9 +528,9 @@ def test_a_document_is_purged_from_what_no_process_has_open_as_from_a_store(kv, 
     assert loadable(kv, store, IDS) == 20
     store.close()
     index_of(tmp_path).write_bytes(b"nonsense")
-    purge_saved(tmp_path, "*/other.py")
+    purge_saved(tmp_path, "other.py")
     assert not page_files(tmp_path)
-    purge_saved(tmp_path / "nothing", "*/other.py")
+    purge_saved(tmp_path / "nothing", "other.py")
 
 
 def test_a_purge_reaches_the_other_folders_though_one_cannot_be_opened(
@@ -576,7 +577,7 @@ def test_what_cannot_be_purged_alone_goes_with_all_the_rest(kv, make_store, tmp_
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(store._folder.index, "write", fail)
-    assert store.purge("*/secret.py") == 40
+    assert store.purge("secret.py") == 40
     assert "removing all saved pages" in caplog.text
     check_integrity(store)
     assert not page_files(tmp_path)
@@ -599,12 +600,12 @@ def test_memory_is_purged_though_the_disk_has_become_read_only(kv, make_store, m
         disk.setattr(Path, "unlink", fail)
         disk.setattr(store._folder.index, "write", fail)
         for document in ("a.py", "b.py"):
-            store.purge(f"*/{document}")
+            store.purge(f"{document}")
     assert (store.stats().tokens, set(store.documents())) == (0, set())
     assert caplog.text.count("the index may keep the name of a document that is purged") == 2
     insert(kv, store, IDS)
     store.save()
-    store.purge("*/a")  # the disk can be written to again
+    store.purge("a")  # the disk can be written to again
     assert store.save()
 
 

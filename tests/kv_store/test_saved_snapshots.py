@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from inference.engine.sessions import session_key as key
 from kv_store.disk import PageFolder, SnapshotFiles
 from kv_store.disk_folders import INDEX_NAME, PageIndex
 from kv_store.interface import Workspace
@@ -64,7 +65,7 @@ def opened(tmp_path: Path) -> Opened:
 
 
 def insert(store: PagedStore, token_ids: Sequence[int], *positions: int, session: str = "client/a") -> None:
-    store.insert_prefix(token_ids, workspace(*positions, of=token_ids), session)
+    store.insert_prefix(token_ids, workspace(*positions, of=token_ids), key(session))
     check_integrity(store)
 
 
@@ -171,12 +172,12 @@ def test_a_purged_document_leaves_no_state_on_disk(saved: None, opened: Opened, 
     gone, store = snapshot_files(tmp_path), opened()
     insert(store, (1, 2, 3), 3, session="client/b")
     assert store.save()
-    store.purge("*/a")
+    store.purge("a")
     check_integrity(store)
     assert [path.exists() for path in gone] == [False, False]
     assert (counts(store), found(store), found(store, (1, 2, 3))) == ([1, 1], 0, 3)
     store.close()
-    purge_saved(tmp_path, "*/b")
+    purge_saved(tmp_path, "b")
     assert snapshot_files(tmp_path) == list(tmp_path.rglob("*.safetensors")) == []
 
 
@@ -220,7 +221,7 @@ def test_a_purge_removes_a_snapshot_whose_page_has_left_the_disk(opened: Opened,
     store.close()
     state_file, left = snapshot_files(tmp_path)
     state_file.with_name("0000ffff.safetensors").write_bytes(b"killed before the index was written")
-    purge_saved(tmp_path, "*/a")
+    purge_saved(tmp_path, "a")
     assert snapshot_files(tmp_path) == [left]
     assert len(list(tmp_path.rglob("*.safetensors"))) == 2, "the page and the snapshot of the other document"
 
@@ -251,7 +252,7 @@ def test_where_the_index_cannot_be_written_a_purge_removes_all_that_is_saved(
     assert store.save()
     with monkeypatch.context() as patched:
         patched.setattr(PageIndex, "write", full)
-        store.purge("*/a")
+        store.purge("a")
     check_integrity(store)
     assert counts(store) == [1, 0]
     assert list(tmp_path.rglob("*.safetensors")) == []
@@ -310,7 +311,7 @@ def test_what_leaves_a_device_goes_to_main_memory_and_comes_back(cuda: Simulated
     ]
     store = PagedStore([Tier("device", 2**16, TensorStorage(device))], SHAPE.bytes_per_token, snapshots)
     for number in range(4):
-        store.insert_prefix([number, 1, 2], workspace(3, device=device), f"client/{number}")
+        store.insert_prefix([number, 1, 2], workspace(3, device=device), key(f"client/{number}"))
     check_integrity(store)
     assert [tier.pages for tier in store.stats().tiers[1:]] == [1, 2], "the least recently used has left"
     for number, where in ((0, 0), (1, 3), (2, 3), (3, 3)):

@@ -97,7 +97,7 @@ class LlamaCpp(Api):
         before = body.input_prefix + body.prompt
         return CompletionRequest(
             session,
-            self._asking.around(session, before, body.input_suffix, files, prefetch=limit == 0),
+            self._asking.around(request, session, before, body.input_suffix, files, prefetch=limit == 0),
             limit,
             StopRule(_columns_of_indent(before, body.n_indent)),
             reuse=body.cache_prompt,

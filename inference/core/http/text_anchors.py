@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from sys import getsizeof
 
-from inference.engine.sessions import is_anonymous, is_of_user
 from inference.text.tokenization import LRUCache
+from kv_store.interface import SessionKey
 from protocol.messages import Prompt, Snippet
 
 LINES_BACK = 8
@@ -67,9 +67,9 @@ class TextAnchors:
     """The anchors of each session, the most recently used first."""
 
     def __init__(self) -> None:
-        self._sessions: LRUCache[str, list[TextAnchor]] = LRUCache(MAX_SESSIONS, MAX_BYTES)
+        self._sessions: LRUCache[SessionKey, list[TextAnchor]] = LRUCache(MAX_SESSIONS, MAX_BYTES)
 
-    def prompt(self, session: str, before: str, after: str, files: Files = (), *, prefetch: bool = False) -> Prompt:
+    def prompt(self, session: SessionKey, before: str, after: str, files: Files = (), *, prefetch: bool = False) -> Prompt:
         """The EFIM prompt for a cursor between two texts.
 
         `prefetch` says that the prompt is only made resident: without texts, it is the session's last anchor, behind
@@ -77,7 +77,7 @@ class TextAnchors:
         """
         before, after = before[-MAX_WINDOW_CHARS:], after[:MAX_WINDOW_CHARS]
         known = self._sessions.get(session) or []
-        if prefetch and known and not is_anonymous(session) and not (before or after):
+        if prefetch and known and not session.is_anonymous and not (before or after):
             anchor, start = replace(known[0], files=files), 0
         else:
             anchor, start = _find(known, before, after, files) or _lay(known, before, after, files)
@@ -89,11 +89,11 @@ class TextAnchors:
 
         A document was excluded, and windows of unknown documents may hold its text.
         """
-        for session in [known for known in self._sessions if not user or is_of_user(user, known)]:
+        for session in [known for known in self._sessions if not user or known.user == user]:
             self._sessions.remove(session)
 
-    def _keep(self, session: str, anchors: list[TextAnchor]) -> None:
-        del anchors[ANONYMOUS_ANCHORS if is_anonymous(session) else ANCHORS_PER_SESSION :]
+    def _keep(self, session: SessionKey, anchors: list[TextAnchor]) -> None:
+        del anchors[ANONYMOUS_ANCHORS if session.is_anonymous else ANCHORS_PER_SESSION :]
         self._sessions.put(session, anchors, sum(map(_size, anchors)))
 
 

@@ -35,8 +35,8 @@ def test_what_is_forgotten_while_unloaded_is_gone_from_disk(
     holder = EngineHolder("tiny", lambda progress: load_engine(options, progress), lambda status: None)
     usage = holder.engine().complete(REQUEST).usage
     holder.unload()
-    for session in forgotten:
-        holder.forget(session)
+    for document in forgotten:
+        holder.forget(document)
     again = holder.engine().complete(REQUEST).usage
     assert again.recomputed_tokens == (usage.prompt_tokens if "a.py" in forgotten else 1)
     holder.unload()
@@ -67,7 +67,7 @@ def test_what_is_forgotten_while_unloaded_is_gone_though_nothing_is_loaded_again
     holder.engine().complete(other)
     holder.unload()
     assert any(b"a.py" in path.read_bytes() for path in tmp_path.rglob("index*"))
-    holder.forget("some client/a.py")
+    holder.forget("a.py")
     assert not any(b"a.py" in path.read_bytes() for path in tmp_path.rglob("index*"))
     engine = load_engine(options)
     assert engine.stats().refused == ()
@@ -135,6 +135,6 @@ def test_what_other_models_have_saved_is_forgotten_while_one_is_loaded(tiny_chec
     forgotten: list[str] = []
     holder = EngineHolder("tiny", load, lambda _: None, forgotten.append)
     holder.engine()
-    holder.forget("client/a.py")
-    assert forgotten == ["client/a.py"]
+    holder.forget("a.py")
+    assert forgotten == ["a.py"]
     holder.unload()

@@ -328,11 +328,11 @@ def test_anonymous_prompts_find_the_slot_that_shares_most(connect_llama: Connect
 def test_an_excluded_document_is_erased_for_every_client(connect_llama: Connect, server: FakeServer) -> None:
     engine = connect_llama()
     engine.complete(ask(session="me/a"))
-    engine.forget("you/a")
+    engine.forget("a")
     engine.complete(ask(session="me/b"))
     assert server.erased == [0]
     server.can_erase = False
-    engine.forget("me/b")
+    engine.forget("b")
     engine.complete(ask(session="me/c"))
     assert server.bodies[-2]["prompt"] == [min(engine.tokenizer.markers.end)]  # overwrites the slot
     assert server.bodies[-2]["n_predict"] == 0

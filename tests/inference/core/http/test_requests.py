@@ -114,8 +114,9 @@ async def test_a_refused_request_raises_before_any_text() -> None:
 
 def test_a_prompt_of_another_model_is_reported_once_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
     asking = Asking(cast("Scheduler", Scripted([])), nullcontext, TextAnchors())
+    http = HttpRequest({"type": "http", "user": User()})
     for _ in range(2):
-        asking.laid(REQUEST, "<|fim_hole|>x = ", "")
-        asking.laid(REQUEST, "x = ", "")
+        asking.laid(http, REQUEST, "<|fim_hole|>x = ", "")
+        asking.laid(http, REQUEST, "x = ", "")
     (record,) = caplog.records
     assert "begins with <|fim_hole|>: it was written for another model" in record.getMessage()
