@@ -14,6 +14,7 @@ import psutil
 from pygls.exceptions import JsonRpcException, JsonRpcInvalidParams, JsonRpcInvalidRequest, JsonRpcParseError
 from pygls.io_ import StdinAsyncReader, StdoutWriter
 
+from lsp_server.core_client.waiting import WaitingCore
 from lsp_server.editor_protocol import shorten, why_unreadable
 from lsp_server.features import commands, lifecycle, next_edits, suggestions, text_documents
 from lsp_server.server import MidfillServer
@@ -100,25 +101,25 @@ _PARENT_SECONDS = 5.0
 _SETTLED_SECONDS = 1.0
 
 
-def make_server(settings: Settings) -> MidfillServer:
+def make_server(settings: Settings, waiting: WaitingCore | None = None) -> MidfillServer:
     """A language server for one client, with all of its handlers."""
-    server = MidfillServer(settings)
+    server = MidfillServer(settings, waiting)
     for handlers in (lifecycle, text_documents, suggestions, next_edits, commands):
         handlers.register(server)
     return server
 
 
-def run_stdio(settings: Settings) -> None:
+def run_stdio(settings: Settings, waiting: WaitingCore | None = None) -> None:
     """Serve the client on stdin and stdout until it disconnects; the process ends with LSP's exit status.
 
-    Stdout is for LSP alone: other output goes to stderr, as the log does.
+    Stdout is for LSP alone: other output goes to stderr, as the log does. `waiting` becomes the first core that is started.
     """
     _log_to_stderr(settings)
     stdout = _Stdout(os.fdopen(os.dup(1), "wb"))
     sys.stdout = sys.stderr
     if sys.platform != "win32":
         os.set_blocking(1, True)  # the client may have made it non-blocking
-    asyncio.run(_serve_stdio(settings, stdout))
+    asyncio.run(_serve_stdio(settings, waiting, stdout))
     sys.exit(1)  # the client disconnected without `exit`
 
 
@@ -135,8 +136,8 @@ class _Stdout(StdoutWriter):
         """Do nothing: the process closes stdout at its end, after the last status of the core's connection."""
 
 
-async def _serve_stdio(settings: Settings, stdout: _Stdout) -> None:
-    server = make_server(settings)
+async def _serve_stdio(settings: Settings, waiting: WaitingCore | None, stdout: _Stdout) -> None:
+    server = make_server(settings, waiting)
     server.protocol.set_writer(stdout)
     asyncio.get_running_loop().call_later(_SETTLED_SECONDS, garbage.keep_what_is_loaded)
     stdin = await _open_stdin()

@@ -23,6 +23,8 @@ from pygls.progress import Progress
 from lsp_server.context.index.keeper import IndexKeeper
 from lsp_server.context.proposals import INDEXED
 from lsp_server.core_client.link import CoreLink, LinkStatus, same_core, target_of
+from lsp_server.core_client.waiting import WaitingCore
+from lsp_server.core_client.waiting import spawn as spawn_core
 from lsp_server.custom_messages import DID_CHANGE_STATUS, REASON, REFRESH, RESYNC, STATUS, USAGE
 from lsp_server.documents.documents import Replacement
 from lsp_server.documents.positions import ClientPosition
@@ -36,7 +38,7 @@ from lsp_server.usage.acceptance import Acceptances
 from lsp_server.usage.statistics import CACHE_OUTCOMES, NEXT_EDITS, Recorder, statistics_file
 from protocol.errors import BadInput
 from protocol.messages import Usage
-from protocol.settings import Settings
+from protocol.settings import LOCAL_ENGINE, Settings
 from protocol.settings_sources import is_for_us, with_json
 
 if TYPE_CHECKING:
@@ -250,7 +252,8 @@ class MidfillServer(LanguageServer):
 
     protocol: EditorProtocol
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, waiting: WaitingCore | None = None) -> None:
+        """`waiting` becomes the first core that is started."""
         super().__init__(
             "midfill",
             metadata.version("midfill"),
@@ -262,6 +265,7 @@ class MidfillServer(LanguageServer):
         self.client_name = "another editor"  # as other clients of the core know this one
         self.notices = Notices(self.protocol.notify, self.window_show_message, self.work_done_progress)
         self.link = CoreLink(self._core_changed, self._prefilled)
+        self._waiting = waiting or WaitingCore()
         self.session = EditingSession(
             self.link,
             settings,
@@ -293,7 +297,8 @@ class MidfillServer(LanguageServer):
         """Find or start the core for the present settings, and leave the previous one."""
         self._connected_by = self.session.settings
         self.keep_index()
-        await self.link.connect_to(target_of(self._connected_by, self._began))
+        spawn = self._waiting.spawn if self._connected_by.engine == LOCAL_ENGINE else spawn_core  # others need no torch
+        await self.link.connect_to(target_of(self._connected_by, self._began, spawn))
         await self._connect_next_edits(self._connected_by)
 
     async def _connect_next_edits(self, settings: Settings) -> None:
@@ -406,6 +411,8 @@ class MidfillServer(LanguageServer):
         self.recorder.count(group, NEXT_EDITS[outcome])
 
     def _core_changed(self, status: LinkStatus) -> None:
+        if status.state != "starting":
+            self._waiting.close()
         self.notices.core_status(status)
         self.session.core_changed(status)
 

@@ -30,12 +30,19 @@ def _run() -> None:
 
 
 def _serve_editor() -> None:
-    """Run `midfill lsp` without options; it skips the imports of the command line, since an editor waits for it."""
+    """Run `midfill lsp` without options; it skips the imports of the command line, since an editor waits for it.
+
+    A core begins to import first.
+    """
+    from lsp_server.core_client.waiting import WaitingCore
+
+    is_elsewhere = os.environ.get("MIDFILL_CORE") or os.environ.get("MIDFILL_ENGINE")
+    waiting = None if is_elsewhere else WaitingCore.start()
     from lsp_server.launch import run_stdio
     from protocol.settings import Settings
     from protocol.settings_sources import with_environment
 
-    run_stdio(with_environment(Settings(), os.environ))
+    run_stdio(with_environment(Settings(), os.environ), waiting)
 
 
 if __name__ == "__main__":

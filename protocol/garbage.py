@@ -20,6 +20,11 @@ def keep_what_is_loaded() -> None:
     gc.set_threshold(_WITHOUT_REST)
 
 
+def expect_rest() -> None:
+    """Collect only once there are very many new objects; `keep_what_is_loaded` is for the next rest, since it takes 0.1 s."""
+    gc.set_threshold(_WITHOUT_REST)
+
+
 def collect_what_is_new() -> None:
     """Collect new objects, and at intervals those that survived earlier rests: some milliseconds, at rest."""
     gc.collect(2 if gc.get_count()[2] > _YOUNG_COLLECTIONS else 1)

@@ -30,20 +30,6 @@ class QuantizedMatrix:
     scales: Tensor  # float16 [rows, columns / GROUP]; int6: [rows, 2 * columns / GROUP]
     minima: Tensor | None  # float16 [rows, columns / GROUP], for int4 and int5
 
-    def as_type(self, to: QuantizedType) -> QuantizedMatrix:
-        """The weights in their own type or a larger one (see `common_type`): rounded in int8, else as they are."""
-        if to == self.type:
-            return self
-        match to:
-            case "int8":
-                return quantize(self.dequantized(), to)
-            case "int6":
-                numbers = self.numbers + (CENTRES["int6"] - CENTRES[self.type])
-                return QuantizedMatrix(to, numbers, self.scales.repeat_interleave(2, dim=1), None)
-            case _:
-                minima = self.scales * -CENTRES[self.type] if self.minima is None else self.minima
-                return QuantizedMatrix(to, self.numbers, self.scales, minima)
-
     @property
     def shape(self) -> torch.Size:
         return self.numbers.shape

@@ -52,6 +52,7 @@ class EngineHolder:
         self.import_early = import_early
         self._on_status = on_status
         self._engine: AnyEngine | None = None
+        self._is_new = False  # whether there was no rest since it was loaded
         self._failure: MidfillError | None = None
         self._failed_at = 0.0
         self._to_forget: set[str] = set()
@@ -140,6 +141,14 @@ class EngineHolder:
     def stats(self) -> StoreStats | None:
         return None if self._engine is None else self._engine.stats()
 
+    def rest(self) -> None:
+        """Collect garbage; at the first rest since the engine was loaded exclude it, since scanning it takes 0.1 s."""
+        if self._is_new:
+            self._is_new = False
+            garbage.keep_what_is_loaded()
+        else:
+            garbage.collect_what_is_new()
+
     def prepare(self) -> bool:
         """Run one step of the engine's idle work; False if none is left."""
         return self._engine is not None and self._engine.device.prepare()
@@ -155,7 +164,7 @@ class EngineHolder:
         """Save for at most `save_s` seconds (None: everything), then free the model and all resident KV."""
         if self._engine is None:
             return
-        engine, self._engine = self._engine, None
+        engine, self._engine, self._is_new = self._engine, None, False
         give_memory_back = engine.device.give_memory_back
         try:
             engine.close(save_s)
@@ -182,7 +191,8 @@ class EngineHolder:
             garbage.collect_all()  # of what was loaded before the failure
             garbage.return_free_memory()
             raise failure
-        garbage.keep_what_is_loaded()  # rescanning it would delay a keystroke by 0.1 s
+        garbage.expect_rest()
+        self._is_new = True
         while self._to_forget:
             engine.forget(self._to_forget.pop())
         info = engine.info

@@ -37,7 +37,7 @@ from inference.core.users import Users
 from inference.core.websocket import WebSocketApi
 from inference.loading.engine import import_what_loading_needs
 from inference.loading.options import EngineOptions, engine_options
-from inference.remote.connecting import needs_download, open_engine
+from inference.remote.connecting import EngineOpener
 from kv_store.disk_folders import remove_other_models
 from kv_store.persistence import purge_saved
 from kv_store.purges import PurgeJournal
@@ -119,14 +119,15 @@ def serve(options: ServeOptions, on_published: Callable[[], None] = lambda: None
     process must then end by `os._exit`.
 
     Raises AlreadyServed if a core of this user serves the model, PortInUse if the address is taken, DeviceLost if this
-    process can no longer use its GPU, and the errors of `needs_download`. Publishes the address and the token in the
+    process can no longer use its GPU, and the errors of `EngineOpener`. Publishes the address and the token in the
     runtime folder.
     """
     configure_log(options.log_file)
     if options.certificate is not None:
         check_certificate(*options.certificate)
     users = Users(options.users) if options.users is not None else None
-    if needs_download(options.engine):
+    opener = EngineOpener(options.engine)
+    if opener.needs_download:
         log.info("%s is not on this machine yet: the first request downloads it", options.engine.model)
     folder = options.runtime_dir or runtime_folder()
     name = core_name(options.engine.model, options.engine.engine)
@@ -148,7 +149,7 @@ def serve(options: ServeOptions, on_published: Callable[[], None] = lambda: None
         on_published()
         log.info("serving %s at %s, to clients with the token in %s", address.model, address.url, folder / "token")
         access = Access(token, options.allowed_origins, _host_names(options, listeners[0]), users)
-        has_ended = _run(options, listeners, access, users, signals)
+        has_ended = _run(options, opener, listeners, access, users, signals)
         log.info("stopped serving %s", address.model)
     return has_ended
 
@@ -185,13 +186,18 @@ def bind(host: str, port: int) -> socket.socket:
 
 
 def _run(
-    options: ServeOptions, listeners: Sequence[socket.socket], access: Access, users: Users | None, signals: Sequence[int]
+    options: ServeOptions,
+    opener: EngineOpener,
+    listeners: Sequence[socket.socket],
+    access: Access,
+    users: Users | None,
+    signals: Sequence[int],
 ) -> bool:
     clients, metrics, anchors = ConnectedClients(), Metrics(), TextAnchors()
     cache = options.engine.cache_folder
     journal = None if cache is None else PurgeJournal(cache)
 
-    holder = _engine_holder(options.engine, clients.announce, journal)
+    holder = _engine_holder(options.engine, opener, clients.announce, journal)
     scheduler = Scheduler(holder, options.unload_after_s, metrics.observe)
     connections, shares = Connections(raise_file_limit()), LoopShares()
     shutdown = Shutdown(clients, lambda: scheduler.status, replaceable=options.replaceable)
@@ -219,11 +225,13 @@ def _run(
     return has_ended
 
 
-def _engine_holder(options: EngineOptions, announce: Callable[[CoreStatus], None], journal: PurgeJournal | None) -> EngineHolder:
+def _engine_holder(
+    options: EngineOptions, opener: EngineOpener, announce: Callable[[CoreStatus], None], journal: PurgeJournal | None
+) -> EngineHolder:
     name, cache = core_name(options.model, options.engine), options.cache_folder
     return EngineHolder(
         name,
-        partial(open_engine, options),
+        opener.open,
         announce,
         None if cache is None or journal is None else partial(_forget_saved, journal, cache),
         None if cache is None else partial(remove_other_models, cache),

@@ -18,7 +18,6 @@ from inference.core.engine_holder import EngineHolder
 from inference.core.queue import Inbox
 from inference.engine.request import Request, turn_of
 from kv_store.interface import SessionKey, StoreStats
-from protocol import garbage
 from protocol.errors import Busy, Cancelled, DeviceLost, MidfillError
 from protocol.messages import Completion, CoreMemory, CoreStatus, TierMemory
 
@@ -268,7 +267,7 @@ class Scheduler:
         after `unload_after_s` it unloads the model.
         """
         if not self._inbox.has_work_within(_REST_S):
-            garbage.collect_what_is_new()
+            self._holder.rest()
             self._keep_going(self._prepare)
         if not self._inbox.has_work_within(min(_LONG_REST_S, self._unload_after_s or _LONG_REST_S)):
             while not self._saving.step_at_rest() and not self._inbox.has_work_within(0):

@@ -16,14 +16,13 @@ from torch import Tensor
 from inference.backends.cpu.library import choose_level, usable_cores
 from inference.backends.cpu.model import KernelModel, load_kernel_model, unusable_reason
 from inference.backends.cpu.packing import WeightType
+from inference.backends.cpu.stored import Matrix, QuantizedGgufReader
 from inference.backends.llama.decoder import Decoder
 from inference.backends.llama.graphs import GraphedDecoder
 from inference.backends.llama.quantized import quantized
 from inference.backends.llama.weights import (
     DecoderWeights,
     GgufReader,
-    Matrix,
-    QuantizedGgufReader,
     StreamedWeights,
     TensorReader,
     WeightsReader,

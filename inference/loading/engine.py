@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import replace
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -48,25 +49,32 @@ log = logging.getLogger(__name__)
 SAMPLE = Path(__file__).parents[1] / "text" / "tokenization.py"
 
 
-def is_here(options: EngineOptions) -> bool:
-    """Whether the model is on this machine; if not, loading downloads it first.
+@dataclass(frozen=True, slots=True)
+class Examined:
+    """A checkpoint that a core of some options can use, its `fingerprint`, and what was read to tell that."""
+
+    checkpoint: Checkpoint
+    identity: str
+    tokenizer: TextTokenizer
+    context_tokens: int
+
+
+def examine(options: EngineOptions) -> Examined | None:
+    """The model's checkpoint, examined; None if the model is not on this machine, so that loading downloads it first.
 
     Raises BadModel or BadInput for faults detectable without torch: missing or damaged files, an unsupported
     architecture or tokenizer.
     """
     checkpoint = find_local_checkpoint(options.model)
-    if checkpoint is None:
-        return False
-    _examine(options, checkpoint, lambda _what, _share: None)
-    return True
+    return None if checkpoint is None else _examine(options, checkpoint, lambda _what, _share: None)
 
 
-def _examine(options: EngineOptions, checkpoint: Checkpoint, report: ReportProgress) -> tuple[TextTokenizer, int]:
-    """The tokenizer and the context; all that can be told without torch, so that every command refuses the same."""
+def _examine(options: EngineOptions, checkpoint: Checkpoint, report: ReportProgress) -> Examined:
+    """All that can be told without torch, so that every command refuses the same."""
     checkpoint.weights()
     context_tokens = _context_tokens(options, checkpoint.architecture)
     report("reading the tokenizer", None)
-    return checkpoint.tokenizer(options.fim_format), context_tokens
+    return Examined(checkpoint, fingerprint(checkpoint, ""), checkpoint.tokenizer(options.fim_format), context_tokens)
 
 
 def import_what_loading_needs() -> None:
@@ -74,15 +82,17 @@ def import_what_loading_needs() -> None:
     from inference.loading import components  # noqa: F401
 
 
-def load_engine(options: EngineOptions, progress: ReportProgress | None = None) -> Engine:
-    """An engine that runs the model of `options`.
+def load_engine(options: EngineOptions, progress: ReportProgress | None = None, examined: Examined | None = None) -> Engine:
+    """An engine that runs the model of `options`; what was `examined` of it before is used if the files are the same.
 
     Raises BadModel or BadInput, with the value at fault, or DeviceLost if this process cannot use its GPU.
     """
     report = progress or (lambda _what, _share: None)
     report("looking for the model", None)
     checkpoint = find_checkpoint(options.model, report)
-    tokenizer, context_tokens = _examine(options, checkpoint, report)
+    if examined is None or examined.identity != fingerprint(checkpoint, ""):
+        examined = _examine(options, checkpoint, report)
+    tokenizer, context_tokens = examined.tokenizer, examined.context_tokens
     report("starting torch", None)
 
     import torch
@@ -101,7 +111,9 @@ def load_engine(options: EngineOptions, progress: ReportProgress | None = None) 
             cuda.use(device)
         _set_threads(options.threads)
         _check_memory(plan, checkpoint.name)
-        model, memory = _load_model(plan, checkpoint, context_tokens, device, dtype, options, report), plan.memory
+        with ThreadPoolExecutor(1) as beside:  # what the tokenizer's tables take in Python, packing leaves free
+            healing = beside.submit(_healer, options, tokenizer)
+            model, memory = _load_model(plan, checkpoint, context_tokens, device, dtype, options, report), plan.memory
         if device.type == "cuda":
             cuda.give_memory_back()  # what loading fragmented
             if isinstance(model, GraphedDecoder):
@@ -119,7 +131,7 @@ def load_engine(options: EngineOptions, progress: ReportProgress | None = None) 
         layout = getattr(model, "state_layout", None)
         store, prepare_store = open_store(budgets, model.kv_shape, model.device, identity, layout)
         hooks = _hooks(device, model, prepare_store)
-        return _wire(options, tokenizer, model, store, plan.device, memory, hooks, plan.placement)
+        return _wire(options, tokenizer, healing.result(), model, store, plan.device, memory, hooks, plan.placement)
     except (RuntimeError, BadModel) as error:
         if device.type == "cuda" and cuda.is_lost(device):
             raise DeviceLost(f"{device} fails every call since {error!r}") from error
@@ -155,12 +167,17 @@ def load_dry_engine(options: EngineOptions) -> Engine:
     tiers = [Tier("device", budget, MemoryStorage())]
     snapshots = [SnapshotTier("snapshots", DRY_PROMPTS * FEWEST_SNAPSHOTS, MemoryStorage())] if recurrent else []
     store = PagedStore(tiers, bytes_per_token, snapshots)
-    return _wire(options, tokenizer, model, store, "none", None, DeviceHooks(), None)
+    return _wire(options, tokenizer, _healer(options, tokenizer), model, store, "none", None, DeviceHooks(), None)
+
+
+def _healer(options: EngineOptions, tokenizer: TextTokenizer) -> Healer | None:
+    return Healer(tokenizer) if wants_healing(options.healing, tokenizer.format) else None
 
 
 def _wire(
     options: EngineOptions,
     tokenizer: TextTokenizer,
+    healer: Healer | None,
     model: Model,
     store: PagedStore,
     device: str,
@@ -170,7 +187,6 @@ def _wire(
 ) -> Engine:
     notice = f"runs on {placement}" if placement is not None and placement.is_slow else ""
     info = EngineInfo(options.model, device, model.context_tokens, chars_per_token(tokenizer), model.weights_bytes, notice)
-    healer = Healer(tokenizer) if wants_healing(options.healing, tokenizer.format) else None
     slots = plan.slots if plan else options.slots or 1
     config = EngineConfig(
         options.prefill_chunk,

@@ -18,7 +18,7 @@ from inference.checkpoints.gguf.tokenizer import gguf_tokenizer
 from inference.checkpoints.hub import ReportProgress, fetch_tokenizer, is_hub_name
 from inference.checkpoints.other_programs import path_of
 from inference.engine.interface import AnyEngine, EngineInfo
-from inference.loading.engine import MIN_CONTEXT_TOKENS, chars_per_token, is_here, load_engine
+from inference.loading.engine import MIN_CONTEXT_TOKENS, Examined, chars_per_token, examine, load_engine
 from inference.loading.instead import llama_server_for
 from inference.loading.options import EngineOptions, find_gpus, find_llama_server
 from inference.loading.placement import Machine, place, situation_of
@@ -109,8 +109,33 @@ log = logging.getLogger(__name__)
 _HEADER_NAME = re.compile(r"[\w!#$%&'*+.^`|~-]+", re.ASCII)
 
 
-def open_engine(options: EngineOptions, progress: ReportProgress | None = None) -> AnyEngine:
-    """The engine; the errors are those of `load_engine` or `connect`.
+class EngineOpener:
+    """Opens the engine of these options, the first time with what has been read of the model to examine it."""
+
+    def __init__(self, options: EngineOptions) -> None:
+        """Raises the errors of the model that show without opening it."""
+        self._options = options
+        self._examined: Examined | None = None
+        self.needs_download = False
+        """Whether opening the engine downloads the model."""
+        if read_engine_address(options.engine) is not None:
+            return
+        try:
+            self._examined = examine(options)
+        except BadModel as error:
+            if not llama_server_for(options.model, str(error), options.fim_format):
+                raise
+        else:
+            self.needs_download = self._examined is None
+
+    def open(self, progress: ReportProgress | None = None) -> AnyEngine:
+        """As `open_engine`."""
+        examined, self._examined = self._examined, None
+        return open_engine(self._options, progress, examined)
+
+
+def open_engine(options: EngineOptions, progress: ReportProgress | None = None, examined: Examined | None = None) -> AnyEngine:
+    """The engine; the errors are those of `load_engine`, which also takes what was `examined`, or `connect`.
 
     With the local engine and the device `auto`, llama-server runs the model where `place` chooses it. If it cannot, the
     local engine does. llama-server also runs what the local engine refuses.
@@ -123,7 +148,7 @@ def open_engine(options: EngineOptions, progress: ReportProgress | None = None) 
                 return connect(replace(options, engine=f"llama-server={program}"), progress)
             except EngineUnavailable as error:
                 log.warning("midfill's own engine runs %s, since llama-server cannot: %s", options.model, error)
-        return load_engine(options, progress)
+        return load_engine(options, progress, examined)
     except BadModel as error:
         program = llama_server_for(options.model, str(error), options.fim_format)
         if not program:
@@ -145,18 +170,6 @@ def _chosen_llama_server(options: EngineOptions) -> str:
         return ""
     log.info("%s runs on %s", options.model, placement)
     return program
-
-
-def needs_download(options: EngineOptions) -> bool:
-    """Whether opening the engine downloads the model; raises for faults that show without opening it."""
-    if read_engine_address(options.engine) is not None:
-        return False
-    try:
-        return not is_here(options)
-    except BadModel as error:
-        if not llama_server_for(options.model, str(error), options.fim_format):
-            raise
-        return False
 
 
 def connect(options: EngineOptions, progress: ReportProgress | None = None) -> RemoteEngine:

@@ -21,6 +21,7 @@ def _byte_level_alphabet() -> dict[str, int]:
 
 
 BYTE_OF_CHARACTER = _byte_level_alphabet()
+_CHARACTERS = codecs.charmap_build("".join(sorted(BYTE_OF_CHARACTER, key=BYTE_OF_CHARACTER.__getitem__)))
 
 
 SPACE_MARK = "▁"
@@ -30,8 +31,8 @@ _FALLBACK = re.compile(r"<0x([0-9A-F]{2})>")
 def bytes_of_token(token: str) -> bytes | None:
     """The bytes of a byte-level BPE token; None if it has characters that represent no byte."""
     try:
-        return bytes(map(BYTE_OF_CHARACTER.__getitem__, token))
-    except KeyError:
+        return codecs.charmap_encode(token, "strict", _CHARACTERS)[0]
+    except UnicodeEncodeError:
         return None
 
 

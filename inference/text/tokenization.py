@@ -207,6 +207,7 @@ class TextTokenizer:
         self.vocabulary_size = 1 + max(chain(definition["model"]["vocab"].values(), added.values()))
         self._not_text = frozenset(id_ for token, id_ in added.items() if not token.replace(SPACE_MARK, " ").isspace())
         self._marker_ids = {token: id_ for token, id_ in added.items() if id_ in self._not_text}
+        self._bytes_of_name = bytes_of_token if self.is_byte_level else bytes_of_piece
         self._bytes_of_id: dict[int, bytes | None] = {}
         # White space that is matched before the pre-tokenizer is out of the sight of what looks at its pieces.
         self._hides_pieces = self.is_byte_level and any(token.isspace() for token in added)
@@ -256,8 +257,7 @@ class TextTokenizer:
         """The bytes of a token; None if it is no text."""
         if token_id not in self._bytes_of_id:
             token = None if token_id in self._not_text else self._tokenizer.id_to_token(token_id)
-            bytes_of = bytes_of_token if self.is_byte_level else bytes_of_piece
-            self._bytes_of_id[token_id] = None if token is None else bytes_of(token)
+            self._bytes_of_id[token_id] = None if token is None else self._bytes_of_name(token)
         return self._bytes_of_id[token_id]
 
     def marker_id(self, name: str) -> int | None:
@@ -346,8 +346,8 @@ def read_definition(path: Path) -> dict[str, Any]:
 def added_tokens(definition: dict[str, Any], where: str) -> dict[str, int]:
     """The ids of a definition's added tokens; BadModel, naming `where`, if a token's id cannot be one."""
     added = {str(token["content"]): token["id"] for token in definition.get("added_tokens") or []}
-    ids = chain(definition["model"]["vocab"].values(), added.values())
-    if not all(isinstance(id_, int) and 0 <= id_ < MOST_TOKENS for id_ in ids):
+    ids = [*definition["model"]["vocab"].values(), *added.values()]
+    if not {int} >= set(map(type, ids)) or not 0 <= min(ids, default=0) <= max(ids, default=0) < MOST_TOKENS:
         raise BadModel(f"{where} has a token whose id is no whole number from 0 to {MOST_TOKENS - 1}")
     return added
 

@@ -12,7 +12,8 @@ from typing import Any, Literal
 from urllib.parse import urlsplit
 
 from lsp_server.core_client.client import CoreClient, Endpoint, OnPrefill
-from lsp_server.core_client.processes import LocalCore, core_command, core_environment, endpoint_of
+from lsp_server.core_client.processes import LocalCore, Spawn, core_command, core_environment, endpoint_of
+from lsp_server.core_client.waiting import spawn
 from protocol.errors import BadInput, BadSettings, CoreBlocked, CoreUnavailable, MidfillError, Unauthorized
 from protocol.messages import Completion, CompletionRequest, CoreStatus
 from protocol.rendezvous import (
@@ -239,12 +240,12 @@ _START_TIMEOUT_S = 120.0
 HOW_TO_START = "request a suggestion by hand, restart the core, or run `midfill core`"
 
 
-def target_of(settings: Settings, since: float) -> CoreTarget:
+def target_of(settings: Settings, since: float, spawn: Spawn = spawn) -> CoreTarget:
     """The core to stay connected to, for a client that began at `since`, in seconds since the epoch.
 
     A stop from before is not meant for this client: it starts a core.
     """
-    return _remote_target(settings) if settings.core else _local_target(settings, since)
+    return _remote_target(settings) if settings.core else _local_target(settings, since, spawn)
 
 
 def same_core(one: Settings, other: Settings) -> bool:
@@ -282,18 +283,18 @@ def _remote_target(settings: Settings) -> CoreTarget:
     return CoreTarget(find, REMOTE_RETRY, remote=True)
 
 
-def local_core(settings: Settings) -> LocalCore:
+def local_core(settings: Settings, spawn: Spawn = spawn) -> LocalCore:
     """The core of this machine for these settings; BadInput if the runtime folder cannot be used."""
     model, engine = resolve_model(settings.model), resolve_engine(settings.engine)
     settings = replace(settings, model=model, engine=engine)  # the core is started in another folder
     file = address_file(runtime_folder(), core_name(model, engine))
     command = core_command(settings, file.with_suffix(".log"))
-    return LocalCore(file, command, _START_TIMEOUT_S, core_environment(settings))
+    return LocalCore(file, command, _START_TIMEOUT_S, core_environment(settings), spawn)
 
 
-def _local_target(settings: Settings, since: float) -> CoreTarget:
+def _local_target(settings: Settings, since: float, spawn: Spawn) -> CoreTarget:
     async def find() -> Endpoint:
-        core = local_core(settings)
+        core = local_core(settings, spawn)
         address = await core.find_or_start()
         found = differences(address.settings, settings)
         differs = f"the running core was started with {describe(found, json_name)}" if found else ""

@@ -9,9 +9,7 @@ import asyncio
 import contextlib
 import json
 import logging
-import os
 import subprocess
-import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -23,6 +21,7 @@ import filelock
 import psutil
 
 from lsp_server.core_client.client import CoreClient, Endpoint, check_proof
+from lsp_server.core_client.waiting import CORE, spawn
 from protocol.errors import AlreadyServed, BadInput, CoreBlocked, CoreSilent, CoreUnavailable, Unauthorized
 from protocol.messages import PROTOCOL_VERSION, CoreStatus
 from protocol.rendezvous import CoreAddress, StoppedCore, end_stop, is_held, read_address, read_or_make_token, write_stop
@@ -89,6 +88,9 @@ def _connections(process: psutil.Process, address: CoreAddress) -> set[str]:
 
 
 logger = logging.getLogger(__name__)
+
+Spawn = Callable[[Sequence[str], Path, Mapping[str, str]], "subprocess.Popen[bytes]"]
+"""Starts a command with a log file and variables besides this process's."""
 
 _ANSWER_S = 5.0
 _EXIT_S = 20.0  # a core that exits saves its KV caches
@@ -246,7 +248,7 @@ _SILENCE_S = 20.0
 def core_command(settings: Settings, log_file: Path) -> list[str]:
     """The command line that starts a core with these settings, which gives way to one with others."""
     chosen = json.dumps(chosen_settings(settings, CORE_SETTINGS))
-    return [sys.executable, "-P", "-m", "inference.core", str(log_file), chosen]
+    return [*CORE, str(log_file), chosen]
 
 
 def core_environment(settings: Settings) -> dict[str, str]:
@@ -267,10 +269,16 @@ class LocalCore:
     """
 
     def __init__(
-        self, file: Path, command: Sequence[str], timeout_s: float, environment: Mapping[str, str] | None = None
+        self,
+        file: Path,
+        command: Sequence[str],
+        timeout_s: float,
+        environment: Mapping[str, str] | None = None,
+        spawn: Spawn = spawn,
     ) -> None:
         """`file` is the core's address file; `environment` is added to this process's own."""
         self.file = file
+        self._spawn = spawn
         self._lock = starting_lock(file)
         self._command = command
         self._environment = environment or {}
@@ -355,7 +363,7 @@ class LocalCore:
     async def _start(self) -> CoreAddress | None:
         """Start the core; None if another process started one first."""
         logger.info("starting the core: %s", self._command)
-        process = await asyncio.to_thread(_spawn, self._command, self._log_file, self._environment)
+        process = await asyncio.to_thread(self._spawn, self._command, self._log_file, self._environment)
         while (address := await self.find()) is None:
             status = process.poll()
             if status == AlreadyServed.exit_status:
@@ -377,25 +385,6 @@ class LocalCore:
         except FileNotFoundError:
             return []
         return [line for line in log.splitlines() if line.strip()][-_LOG_LINES:]
-
-
-def _spawn(command: Sequence[str], log_file: Path, environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
-    """Start a process that outlives this one; it writes to a new log that only its user can read."""
-    flags = 0
-    if sys.platform == "win32":
-        flags = subprocess.DETACHED_PROCESS | subprocess.CREATE_NEW_PROCESS_GROUP
-    descriptor = os.open(log_file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o600)
-    with os.fdopen(descriptor, "wb") as log:
-        return subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            env={**os.environ, **environment},
-            cwd=log_file.parent,  # not the user's project, which could then not be removed
-            start_new_session=True,
-            creationflags=flags,
-        )
 
 
 @contextmanager

@@ -38,7 +38,7 @@ class Explainer:
         self._on_reason, self._on_refresh = on_reason, on_refresh
         self.status = LinkStatus("stopped")  # of the core
         self.rivals: tuple[str, ...] = ()  # other extensions of the editor that suggest
-        self._snoozed_until = 0.0  # by the clock on the wall; infinite for the rest of the session
+        self._snoozed_until = 0.0  # by a clock that nobody sets; infinite for the rest of the session
         self._alarm: asyncio.TimerHandle | None = None
         self._reading: tuple[OpenDocument, int, int] | None = None  # whose prompt is computed: tokens, and of how many
         self._silence: asyncio.TimerHandle | None = None
@@ -47,8 +47,8 @@ class Explainer:
         """Why the server answers no automatic request for the document; one that the user invokes passes."""
         if (switched := reasons.switched_off(opened.switch)) is not None:
             return switched
-        if (left := self._snoozed_until - time.time()) > 0:
-            until = time.strftime("%H:%M", time.localtime(self._snoozed_until)) if math.isfinite(left) else ""
+        if (left := self._snoozed_until - time.monotonic()) > 0:
+            until = time.strftime("%H:%M", time.localtime(time.time() + left)) if math.isfinite(left) else ""
             return reasons.snoozed(until)
         return None if self._documents.settings.automatic else reasons.ON_REQUEST
 
@@ -114,7 +114,7 @@ class Explainer:
 
     def snooze(self, seconds: float, then: Callable[[], None]) -> None:
         """Suggest only on request for so long; infinite for the session, 0 ends it. `then` is called at the end."""
-        self._snoozed_until = time.time() + seconds
+        self._snoozed_until = time.monotonic() + seconds
         if self._alarm is not None:
             self._alarm.cancel()
         if 0 < seconds < math.inf:

@@ -101,12 +101,12 @@ def test_llama_server_is_started_for_what_it_alone_runs(
     opened: list[str] = []
     monkeypatch.setattr(connecting, "connect", lambda options, _: opened.append(options.engine))
     options = EngineOptions(str(hybrid))
-    assert not connecting.needs_download(options)
+    assert not connecting.EngineOpener(options).needs_download
     connecting.open_engine(options)
     assert opened == [f"llama-server={llama_server}"]
     hybrid.write_bytes(hybrid.read_bytes()[:-1])
     with pytest.raises(BadModel, match="its header describes"):
-        connecting.needs_download(options)
+        connecting.EngineOpener(options)
 
 
 def test_a_model_that_does_not_fit(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import ctypes
 import threading
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import accumulate, islice
 
@@ -14,6 +15,7 @@ from torch import Tensor
 
 from inference.backends.cpu.library import (
     LEVELS,
+    NUMBER_TYPES,
     CChoice,
     CLayerWeights,
     CMatrix,
@@ -27,7 +29,6 @@ from inference.backends.cpu.library import (
 )
 from inference.backends.cpu.packing import (
     BLOCK,
-    NUMBER_TYPES,
     UNIT,
     PackedMatrix,
     WeightType,
@@ -38,7 +39,8 @@ from inference.backends.cpu.packing import (
     vocabulary_type,
 )
 from inference.backends.cpu.recurrent_workspace import RecurrentWorkspace
-from inference.backends.llama.weights import LayerWeights, Matrix, StoredMatrix, WeightsSource
+from inference.backends.cpu.stored import Matrix, StoredMatrix
+from inference.backends.llama.weights import LayerWeights, WeightsSource
 from inference.backends.model import Choice, Chunk
 from inference.backends.sampling import choose
 from inference.checkpoints.architecture import Architecture, DeltaRule, LayerKind
@@ -48,6 +50,9 @@ from protocol.garbage import return_free_memory
 
 MAX_NEW_TOKENS = 32
 """Most new tokens in one call, as in model.h."""
+
+PACKERS = 2
+"""Threads that pack the layers of a GGUF file: the kernel's library does most of it, and Python's lock is free meanwhile."""
 
 KV_DTYPES = (torch.float32, torch.bfloat16)
 
@@ -175,11 +180,12 @@ class KernelDecoder:
         """Reads each matrix once and packs it; the embedding and the head first, since they are the largest."""
         shape = self.architecture
         outer = vocabulary_type(weight_type)
-        head = self._matrix(pack_matrix(weights.head, None, outer))
+        largest = weights.head
+        packers = PACKERS if isinstance(largest, StoredMatrix) else 1  # of tensors, memory is to hold one layer
+        head = self._matrix(pack_matrix(largest, None, outer))
+        del largest
         embedding = head if shape.tied_embeddings else self._matrix(pack_matrix(weights.embedding, None, outer))
-        # A loop's variable would hold a layer while the next one is read.
-        packed = map(partial(self._layer, weight_type=weight_type), weights.layers)
-        layers = (CLayerWeights * shape.layers)(*packed)
+        layers = (CLayerWeights * shape.layers)(*_each(partial(self._layer, weight_type=weight_type), weights.layers, packers))
         places: dict[bool, int] = {True: 0, False: 0}  # in the state, and of KV
         for index, layer in enumerate(layers):
             kind = shape.kind_of(index)
@@ -265,6 +271,28 @@ class KernelDecoder:
             return None
         self._kept.append(tensor)
         return tensor.data_ptr()
+
+
+def _each(
+    pack: Callable[[LayerWeights[Matrix]], CLayerWeights], layers: Iterable[LayerWeights[Matrix]], packers: int
+) -> list[CLayerWeights]:
+    """All layers, packed by so many threads, each of which holds one layer at a time."""
+    packed: dict[int, CLayerWeights] = {}
+    left, one_reads = enumerate(layers), threading.Lock()
+
+    def take() -> tuple[int, LayerWeights[Matrix]] | None:
+        with one_reads:
+            return next(left, None)
+
+    def work() -> None:
+        while taken := take():
+            packed[taken[0]] = pack(taken[1])
+            del taken  # which would hold the layer while the next one is read
+
+    with ThreadPoolExecutor(packers) as pool:
+        for worker in [pool.submit(work) for _ in range(packers)]:
+            worker.result()
+    return [packed[place] for place in sorted(packed)]
 
 
 NO_RULE = DeltaRule(key_heads=0, value_heads=0, key_dim=0, value_dim=0)

@@ -16,14 +16,30 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from inference.checkpoints.architecture import Architecture
+from inference.checkpoints.weights import QuantizedType
 from protocol.errors import MidfillError
 
 Level = Literal["portable", "avx2", "avx2_vnni", "avx512", "avx512_bf16"]
 LEVELS: tuple[Level, ...] = get_args(Level)  # in the order of decode.cpp, the best last
 
-VERSION = 10  # of the C ABI and the layouts
+VERSION = 11  # of the C ABI and the layouts
 FILE = f"_decode{EXTENSION_SUFFIXES[-1]}"  # the suffix without Python's version, as setup.py builds it
 LEVEL_VARIABLE = "MIDFILL_KERNEL_LEVEL"
+
+PackedType = Literal["float32", "bfloat16", "narrow_float32", "float16", QuantizedType]
+# NumberType of model.h
+NUMBER_TYPES: Mapping[PackedType, int] = {
+    "float32": 0,
+    "bfloat16": 1,
+    "int8": 2,
+    "narrow_float32": 3,
+    "int4": 4,
+    "centred_int4": 5,
+    "int5": 6,
+    "int6": 7,
+    "float16": 8,
+}
+BLOCK_FORMATS = ("Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q4_K", "Q5_K", "Q6_K")  # Format of blocks.h
 
 
 class KernelUnavailable(MidfillError):
@@ -114,6 +130,9 @@ def _declare(library: ctypes.CDLL) -> None:
     library.midfill_kernel_destroy.argtypes = (c_void_p,)
     library.midfill_kernel_pack.restype = None
     library.midfill_kernel_pack.argtypes = (c_void_p, c_int64, c_int64, c_int64, c_int, c_void_p)
+    library.midfill_kernel_read.restype = None
+    matrices = (c_int64, c_int64, c_int, c_void_p, c_void_p, c_void_p)
+    library.midfill_kernel_read.argtypes = (c_int, c_void_p, c_void_p, c_void_p, *matrices)
     library.midfill_kernel_forward.restype = None
     sequences, choices = POINTER(CSequence), POINTER(CChoice)
     library.midfill_kernel_forward.argtypes = (c_void_p, POINTER(c_int32), sequences, c_int, c_void_p, choices)

@@ -13,8 +13,9 @@ from inference.backends.cpu.decoder import KV_DTYPES, MAX_NEW_TOKENS, KernelDeco
 from inference.backends.cpu.library import library_digest, unavailable_reason, unsupported_reason
 from inference.backends.cpu.packing import WeightType
 from inference.backends.cpu.recurrent_workspace import RecurrentWorkspace
+from inference.backends.cpu.stored import Matrix
 from inference.backends.llama.decoder import Decoder, rotation_tables
-from inference.backends.llama.weights import DecoderWeights, Matrix, WeightsSource
+from inference.backends.llama.weights import DecoderWeights, WeightsSource
 from inference.backends.model import Choice, Chunk
 from inference.checkpoints.architecture import Architecture
 from kv_store.snapshots import Snapshots, budget_of_a_slot

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -10,32 +10,20 @@ import torch
 import torch.nn.functional as F  # noqa: N812 - torch's own convention
 from torch import Tensor
 
-from inference.backends.cpu.library import load_library
-from inference.backends.llama.weights import Matrix
+from inference.backends.cpu.library import NUMBER_TYPES, PackedType, load_library
+from inference.backends.cpu.stored import Matrix, StoredMatrix
 from inference.checkpoints.quantization import GROUP, QuantizedMatrix, quantize
-from inference.checkpoints.weights import QuantizedType, RoundedType
+from inference.checkpoints.weights import RoundedType
 
 WeightType = Literal["float32", "bfloat16", RoundedType]
-PackedType = Literal["float32", "bfloat16", "narrow_float32", "float16", QuantizedType]
 
 UNIT = 32  # rows stored side by side
 HALF = UNIT // 2  # rows of gate, and of up, in a shared unit
 BLOCK = 64  # rows are padded to a multiple of this many columns
 GROUP_WORDS = {"int8": 8, "int4": 4, "centred_int4": 4, "int5": 5, "int6": 6}
 """32-bit words that the numbers of a group take."""
-# NumberType of model.h
-NUMBER_TYPES: Mapping[PackedType, int] = {
-    "float32": 0,
-    "bfloat16": 1,
-    "int8": 2,
-    "narrow_float32": 3,
-    "int4": 4,
-    "centred_int4": 5,
-    "int5": 6,
-    "int6": 7,
-    "float16": 8,
-}
 VALUES_AT_ONCE = 2**16  # packed at once, to keep temporaries small
+STORED_AT_ONCE = 2**19  # of a matrix that the kernel's library reads, without temporaries
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,8 +93,9 @@ def _narrowest(weight: Tensor) -> PackedType:
 
 
 def _rows_at_once(weight: Matrix) -> int:
-    """Whole units that have about VALUES_AT_ONCE values."""
-    return padded(max(1, VALUES_AT_ONCE // weight.shape[1]), UNIT)
+    """Whole units that have about VALUES_AT_ONCE values, or STORED_AT_ONCE."""
+    values = STORED_AT_ONCE if isinstance(weight, StoredMatrix) else VALUES_AT_ONCE
+    return padded(max(1, values // weight.shape[1]), UNIT)
 
 
 def _pieces(weight: Matrix) -> Iterator[Tensor | QuantizedMatrix]:

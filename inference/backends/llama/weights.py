@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
-from itertools import groupby
-from pathlib import Path
-from typing import Any, Generic, Literal, Protocol, TypeVar, get_args
+from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 import torch
@@ -16,77 +14,11 @@ from torch import Tensor
 
 from inference.checkpoints.architecture import Architecture, DeltaRule
 from inference.checkpoints.gguf import blocks as gguf_blocks
-from inference.checkpoints.quantization import QuantizedMatrix, quantize
-from inference.checkpoints.weights import QuantizedType, StoredTensor, WeightsFile, common_type
+from inference.checkpoints.weights import StoredTensor, WeightsFile
 from protocol.errors import BadModel
 
-Rows = NDArray[np.int64]
-
-
-@dataclass(frozen=True, slots=True)
-class StoredRows:
-    """A tensor [rows, columns] of a file; row i of the matrix is row `order[i]` of the tensor."""
-
-    path: Path
-    tensor: StoredTensor
-    order: Rows
-
-    def take(self, rows: Rows) -> QuantizedMatrix:
-        """These rows of the matrix, in the nearest type of the kernel."""
-        places = self.order[rows]
-        first, last = int(places.min()), int(places.max())
-        size = (self.tensor.stop - self.tensor.start) // self.tensor.shape[0]
-        stored = np.fromfile(self.path, np.uint8, (last + 1 - first) * size, offset=self.tensor.start + first * size).reshape(
-            -1, size
-        )[places - first]
-        if self.tensor.kernel_type is None:
-            return quantize(gguf_blocks.dequantized(stored, self.tensor.type_name), "int8")
-        return gguf_blocks.quantized(stored, self.tensor.type_name)
-
-
-class StoredMatrix:
-    """Tensors one below the other, in the type that all can have. Rows that are taken are in memory."""
-
-    def __init__(self, parts: Sequence[StoredRows], order: Tensor | None = None) -> None:
-        """order: by row, the row of the parts, counted from 1; 0 stands for a row of zeros. None keeps theirs."""
-        self._parts = parts
-        self._ends = np.cumsum([part.tensor.shape[0] for part in parts])
-        self._order = torch.arange(1, int(self._ends[-1]) + 1) if order is None else order
-        self.type: QuantizedType = common_type({part.tensor.kernel_type for part in parts})
-
-    @property
-    def shape(self) -> torch.Size:
-        return torch.Size((len(self._order), self._parts[0].tensor.shape[1]))
-
-    def map(self, change: Callable[[Tensor], Tensor]) -> StoredMatrix:
-        """The matrix with its rows rearranged by `change`, which may add rows of zeros."""
-        return StoredMatrix(self._parts, change(self._order))
-
-    def by_type(self) -> list[StoredMatrix]:
-        """The matrix, cut where the type of its tensors changes."""
-        runs = groupby(self._parts, lambda part: common_type({part.tensor.kernel_type}))
-        return [StoredMatrix(tuple(parts)) for _, parts in runs]
-
-    def __getitem__(self, rows: slice) -> QuantizedMatrix:
-        return gguf_blocks.stacked(list(self._pieces(self._order[rows].numpy() - 1)), self.type)
-
-    def _pieces(self, rows: Rows) -> Iterator[QuantizedMatrix]:
-        """The runs of rows that are of one part, or of none."""
-        owners = np.where(rows < 0, -1, np.searchsorted(self._ends, rows, side="right"))
-        for run in np.split(np.arange(len(rows)), np.flatnonzero(np.diff(owners)) + 1):
-            owner = int(owners[run[0]])
-            if owner < 0:
-                yield self._zeros(len(run))
-            else:
-                yield self._parts[owner].take(rows[run] - (self._ends[owner - 1] if owner else 0))
-
-    def _zeros(self, count: int) -> QuantizedMatrix:
-        zeros = quantize(torch.zeros(count, self.shape[1]), "centred_int4")
-        return zeros if self.type == "centred_int4" else zeros.as_type(self.type)
-
-
-Matrix = Tensor | QuantizedMatrix | StoredMatrix
-M_co = TypeVar("M_co", bound=Matrix, covariant=True)
+M_co = TypeVar("M_co", covariant=True)
+"""A matrix as the reader returns it: a tensor, or what the CPU kernel packs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -333,13 +265,6 @@ def _bias(reader: WeightsReader[M_co], modules: Mapping[str, int]) -> Tensor | N
     return torch.cat([reader.vector(f"{name}.bias", count) for name, count in modules.items()])
 
 
-_STAYING: Mapping[QuantizedType | None, Set[QuantizedType | None]] = {
-    None: {*get_args(QuantizedType), None},
-    "int8": {"int8"},
-    "int4": {"int4", "centred_int4"},
-}
-"""By the type that is wanted, the types that a matrix may have to stay as it is stored."""
-
 _TURNED = (".q_proj.weight", ".k_proj.weight", ".q_proj.bias", ".k_proj.bias")
 
 
@@ -372,13 +297,14 @@ class GgufReader:
 
     def _open(self, name: str, *shape: int) -> tuple[NDArray[np.uint8], StoredTensor]:
         """The stored bytes [rows, bytes of a row], of a vector [count, bytes of a number]; read when they are used."""
-        file, tensor = self._find(name, *shape)
+        file, tensor = self.find(name, *shape)
         stored: NDArray[Any] = np.memmap(
             file.path, np.uint8, "r", offset=tensor.start, shape=(shape[0], (tensor.stop - tensor.start) // shape[0])
         )
-        return stored[self._order(name, shape[0])], tensor
+        return stored[self.order(name, shape[0])], tensor
 
-    def _find(self, name: str, *shape: int) -> tuple[WeightsFile, StoredTensor]:
+    def find(self, name: str, *shape: int) -> tuple[WeightsFile, StoredTensor]:
+        """The file that has the tensor of this name; BadModel if none has, or if it has another shape."""
         if name not in self._stored:
             raise BadModel(f"the checkpoint has no tensor {name!r}: it is incomplete, or of another architecture")
         file, tensor = self._stored[name]
@@ -386,7 +312,7 @@ class GgufReader:
             raise BadModel(f"{file.path}: {name} has the shape {tensor.shape}, and the file's fields say {shape}")
         return file, tensor
 
-    def _order(self, name: str, rows: int) -> Any:
+    def order(self, name: str, rows: int) -> Any:
         """The rows of queries and keys as our RoPE wants them, whose pairs lie half a head apart.
 
         llama.cpp has them side by side for the architectures `llama` and `granite`.
@@ -395,31 +321,3 @@ class GgufReader:
             return slice(None)
         heads = rows // self._architecture.head_dim
         return np.arange(rows).reshape(heads, -1, 2).transpose(0, 2, 1).reshape(-1)
-
-
-class QuantizedGgufReader(GgufReader):
-    """Implements `WeightsReader[Matrix]`: matrices stay quantized if they are, in the nearest type of the kernel."""
-
-    def __init__(
-        self,
-        files: Sequence[WeightsFile],
-        architecture: Architecture,
-        dtype: torch.dtype,
-        only: Literal["int8", "int4"] | None = None,
-    ) -> None:
-        """dtype: of unquantized tensors; only: the types that stay, where others are dequantized to that dtype."""
-        super().__init__(files, architecture, dtype, torch.device("cpu"))
-        self._staying = _STAYING[only]
-
-    def matrix(self, rows: Mapping[str, int], columns: int) -> Matrix:  # type: ignore[override] # of another interface
-        """As in the interface; a StoredMatrix if any is quantized, and of the type that stays."""
-        found = [(name, *self._find(name, count, columns)) for name, count in rows.items()]
-        types = {tensor.kernel_type for _, _, tensor in found}
-        if types == {None} or not types <= self._staying:
-            return super().matrix(rows, columns)
-        return StoredMatrix(
-            [
-                StoredRows(file.path, tensor, np.arange(tensor.shape[0])[self._order(name, tensor.shape[0])])
-                for name, file, tensor in found
-            ]
-        )

@@ -18,7 +18,7 @@ from inference.checkpoints.checkpoint import find_local_checkpoint
 from inference.checkpoints.local_models import describe
 from inference.checkpoints.other_programs import FoundModel
 from inference.loading import choices
-from inference.loading.engine import is_here, load_engine
+from inference.loading.engine import examine, load_engine
 from inference.loading.options import EngineOptions
 from inference.remote.server import read_engine_address
 from midfill.doctor.models import model as doctor_of_model
@@ -74,7 +74,7 @@ def changed(value: Any, path: tuple[Any, ...], new: Any) -> Any:
 
 def check(folder: Path) -> None:
     with suppress(BadInput):
-        assert is_here(EngineOptions(str(folder)))
+        assert examine(EngineOptions(str(folder)))
 
 
 def change_a_file(folder: Path, name: str, change: Callable[[bytes], bytes]) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from inference.loading.engine import is_here
+from inference.loading.engine import examine
 from inference.loading.options import EngineOptions
 from protocol.errors import BadModel
 from tests.inference.tiny import edit_config
@@ -29,4 +29,4 @@ def test_tensors_that_do_not_fit_the_config_are_named_before_they_are_read(
     folder = shutil.copytree(tiny_checkpoint, tmp_path / "copy")
     edit_config(folder, **changes)
     with pytest.raises(BadModel, match=reason):
-        is_here(EngineOptions(str(folder)))
+        examine(EngineOptions(str(folder)))

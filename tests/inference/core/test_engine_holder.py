@@ -97,10 +97,13 @@ def test_what_a_process_was_to_forget_when_it_was_killed_is_gone_from_disk(
     engine.close()
 
 
-def test_what_is_loaded_is_not_searched_for_garbage_and_goes_when_it_is_unloaded(tiny_checkpoint: Path) -> None:
+def test_what_is_loaded_is_not_searched_for_garbage_after_a_rest_and_goes_when_it_is_unloaded(tiny_checkpoint: Path) -> None:
     options = EngineOptions(str(tiny_checkpoint), context_tokens=512, threads=1)
     holder = EngineHolder("tiny", lambda progress: load_engine(options, progress), lambda status: None)
     engine = weakref.ref(holder.engine())
+    assert gc.get_freeze_count() == 0  # the first request does not wait for it
+    assert gc.get_threshold()[0] > 700
+    holder.rest()
     assert all(tracked is not engine() for tracked in gc.get_objects())
     assert gc.get_freeze_count() > 0
     holder.unload()

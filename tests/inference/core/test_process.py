@@ -111,7 +111,7 @@ def test_core_whose_gpu_is_lost_answers_and_ends(tiny_checkpoint: Path, folder: 
     def load(*_: object) -> None:
         raise DeviceLost("cuda:0 fails every call")
 
-    monkeypatch.setattr("inference.core.process.open_engine", load)
+    monkeypatch.setattr("inference.remote.connecting.open_engine", load)
     options = ServeOptions(EngineOptions(str(tiny_checkpoint), context_tokens=256, threads=1), runtime_dir=folder)
     with ThreadPoolExecutor(1) as executor:
         ended = executor.submit(serve, options)

@@ -4,6 +4,7 @@ import json
 import shutil
 import subprocess
 import sys
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,9 +14,11 @@ from safetensors.torch import load_file, save_file
 
 from inference.backends.cpu.library import LEVEL_VARIABLE
 from inference.backends.generic import load_generic
-from inference.checkpoints.checkpoint import Checkpoint
-from inference.loading.engine import is_here, load_dry_engine, load_engine
+from inference.checkpoints.checkpoint import Checkpoint, FolderCheckpoint
+from inference.loading.engine import examine, load_dry_engine, load_engine
 from inference.loading.options import EngineOptions
+from inference.text.fim import AUTO
+from inference.text.tokenization import TextTokenizer
 from protocol.errors import BadInput, BadModel
 from protocol.messages import CompletionRequest, Prompt
 from tests.inference.tiny import write_checkpoint
@@ -131,24 +134,47 @@ def test_weights_that_others_have_quantized_are_refused(options: EngineOptions, 
 
 
 def test_what_can_be_told_before_loading(options: EngineOptions, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    assert is_here(options)
+    assert examine(options)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
-    assert not is_here(EngineOptions("someone/tiny"))
+    assert not examine(EngineOptions("someone/tiny"))
     with pytest.raises(BadInput, match="unknown FIM format 'nothing'"):
-        is_here(replace(options, fim_format="nothing"))
+        examine(replace(options, fim_format="nothing"))
     with pytest.raises(BadInput, match="tokens, not 10"):
-        is_here(replace(options, context_tokens=10))
+        examine(replace(options, context_tokens=10))
+
+
+def test_what_was_examined_is_read_once_unless_the_files_have_changed(
+    options: EngineOptions, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    shutil.copytree(options.model, tmp_path / "model")
+    options = replace(options, model=str(tmp_path / "model"))
+    read: list[TextTokenizer] = []
+    tokenizer_of = FolderCheckpoint.tokenizer
+
+    def counted(checkpoint: FolderCheckpoint, fim_format: str = AUTO) -> TextTokenizer:
+        read.append(tokenizer_of(checkpoint, fim_format))
+        return read[-1]
+
+    monkeypatch.setattr(FolderCheckpoint, "tokenizer", counted)
+    examined = examine(options)
+    with closing(load_engine(options, None, examined)) as engine:
+        assert (len(read), engine.tokenizer) == (1, read[0])
+    (tmp_path / "model" / "model.safetensors").touch()
+    with closing(load_engine(options, None, examined)) as engine:
+        assert (len(read), engine.tokenizer) == (2, read[1])
 
 
 IMPORTS = """
 import json, sys
 from inference.loading.options import EngineOptions
+from inference.text.fim import AUTO
+from inference.text.tokenization import TextTokenizer
 from inference.loading import engine as loading
 from inference.core import scheduler
 from inference.core import app, process
 from inference.text import prompts, fim, tokenization, stops
 from protocol.messages import CompletionRequest, Prompt
-assert loading.is_here(EngineOptions(sys.argv[1]))
+assert loading.examine(EngineOptions(sys.argv[1]))
 engine = loading.load_dry_engine(EngineOptions(sys.argv[1]))
 engine.complete(CompletionRequest("a.py", Prompt("x", "y"), 4))
 print(json.dumps(sorted({"torch", "transformers", "pygls", "lsp_server", "midfill"} & set(sys.modules))))

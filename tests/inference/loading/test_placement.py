@@ -236,7 +236,7 @@ def test_llama_server_is_started_where_it_is_chosen(
     monkeypatch.setattr(connecting, "find_llama_server", lambda: SERVER)
     monkeypatch.setattr(connecting, "place", lambda _: Placement(runner, "it is a test"))  # type: ignore[arg-type]
     monkeypatch.setattr(connecting, "connect", lambda options, _: opened.append(("connect", options.engine)))
-    monkeypatch.setattr(connecting, "load_engine", lambda options, _: opened.append(("load", options.engine)))
+    monkeypatch.setattr(connecting, "load_engine", lambda options, *_: opened.append(("load", options.engine)))
     options = EngineOptions(str(tiny_checkpoint))
     connecting.open_engine(options)
     assert opened == [(expected, f"llama-server={SERVER}" if expected == "connect" else "local")]

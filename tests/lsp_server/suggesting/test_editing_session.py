@@ -649,6 +649,18 @@ async def test_a_snooze_that_has_ended_leaves_no_timer(session: EditingSession, 
     assert 0 not in timers
 
 
+async def test_a_snooze_ends_in_time_although_the_clock_is_set_back(
+    session: EditingSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    document = session.documents.open("file:///a.py", "python", 1, "x = ")
+    session.snooze(0.02)
+    assert session.explainer.waits_for_user(document) is not None
+    an_hour_ago = time.time() - 3600
+    monkeypatch.setattr("time.time", lambda: an_hour_ago)
+    await asyncio.sleep(0.03)
+    assert session.explainer.waits_for_user(document) is None
+
+
 async def test_an_answer_is_not_shown_if_the_rules_exclude_the_document_meanwhile(
     core: StubCore, session: EditingSession, tmp_path: Path
 ) -> None:

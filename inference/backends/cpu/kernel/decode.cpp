@@ -5,9 +5,10 @@
 // small operations. Here the forward is one call. Weights are streamed once, in the order in which they lie in memory, and
 // the threads meet five or six times per layer. Long prefills are cut into such calls.
 //
-// The rooms: model.h (what the caller hands over, and the layout of weights), packing.h, team.h (threads), decoder.h (buffers and the
-// order of stages), and per instruction-set level, in level.h: vectors.h (SIMD), inputs.h (norms and quantized inputs),
-// products.h (matrix products), attention.h, recurrence.h (layers with a state), stages.h (what a thread does in a stage).
+// The rooms: model.h (what the caller hands over, and the layout of weights), blocks.h (GGUF's weights), packing.h,
+// team.h (threads), decoder.h (buffers and the order of stages), and per instruction-set level, in level.h: vectors.h
+// (SIMD), inputs.h (norms and quantized inputs), products.h (matrix products), attention.h, recurrence.h (layers with a
+// state), stages.h (what a thread does in a stage).
 //
 // The same bits. Whatever the number of threads, of tokens and of sequences in the call, a number is computed by the same
 // operations in the same order: a row's dot product runs over its columns one after another, attention over chunks that
@@ -24,6 +25,7 @@
 #include <arm_neon.h>
 #endif
 
+#include "blocks.h"
 #include "decoder.h"
 #include "packing.h"
 
@@ -99,7 +101,7 @@ extern "C" {
 #define EXPORT __attribute__((visibility("default")))
 
 // Changes whenever a structure, a function or a layout here does.
-EXPORT int midfill_kernel_version() { return 10; }
+EXPORT int midfill_kernel_version() { return 11; }
 
 EXPORT int midfill_kernel_runs(int level) { return midfill::runs_here(level); }
 
@@ -122,6 +124,13 @@ EXPORT void midfill_kernel_destroy(Decoder* decoder) { delete decoder; }
 EXPORT void midfill_kernel_pack(const uint8_t* numbers, int64_t rows, int64_t columns, int64_t padded, int type,
                                 uint8_t* packed) {
     midfill::pack_numbers(numbers, rows, columns, padded, type, packed);
+}
+
+// Reads rows of a GGUF tensor, as `read_rows` says; `minima` is null for types without.
+EXPORT void midfill_kernel_read(int format, const uint8_t* stored, const int64_t* sources, const int64_t* places,
+                                int64_t count, int64_t columns, int type, uint8_t* numbers, uint16_t* scales,
+                                uint16_t* minima) {
+    midfill::read_rows(format, stored, sources, places, count, columns, type, numbers, scales, minima);
 }
 
 // Runs the new tokens of `count` sequences, `token_ids` being all of theirs: writes their KV, and logits [wanted, head.rows]

@@ -16,16 +16,9 @@ from torch import Tensor
 from inference.backends.cpu.decoder import KernelDecoder
 from inference.backends.cpu.library import LEVELS, Level, levels
 from inference.backends.cpu.packing import WeightType
+from inference.backends.cpu.stored import QuantizedGgufReader, StoredMatrix
 from inference.backends.llama.decoder import Decoder, rotation_tables
-from inference.backends.llama.weights import (
-    DecoderWeights,
-    GgufReader,
-    LayerWeights,
-    QuantizedGgufReader,
-    StoredMatrix,
-    StreamedWeights,
-    read_decoder_weights,
-)
+from inference.backends.llama.weights import DecoderWeights, GgufReader, LayerWeights, StreamedWeights, read_decoder_weights
 from inference.backends.model import Chunk
 from inference.checkpoints.architecture import read_architecture
 from inference.checkpoints.checkpoint import open_checkpoint

@@ -8,16 +8,9 @@ import pytest
 import torch
 from torch import Tensor
 
+from inference.backends.cpu.stored import QuantizedGgufReader, StoredMatrix
 from inference.backends.llama.decoder import rotation_tables
-from inference.backends.llama.weights import (
-    DecoderWeights,
-    GgufReader,
-    LayerWeights,
-    QuantizedGgufReader,
-    StoredMatrix,
-    TensorReader,
-    read_decoder_weights,
-)
+from inference.backends.llama.weights import DecoderWeights, GgufReader, LayerWeights, TensorReader, read_decoder_weights
 from inference.checkpoints.architecture import Architecture
 from inference.checkpoints.checkpoint import Checkpoint, open_checkpoint
 from protocol.errors import BadModel

@@ -17,7 +17,7 @@ from inference.checkpoints.checkpoint import find_local_checkpoint, fingerprint,
 from inference.checkpoints.gguf.file import GgufCheckpoint
 from inference.checkpoints.local_models import describe
 from inference.checkpoints.other_programs import FoundModel
-from inference.loading.engine import is_here, load_engine
+from inference.loading.engine import examine, load_engine
 from inference.loading.options import EngineOptions
 from protocol.errors import BadInput, BadModel
 from protocol.messages import CompletionRequest, Prompt, StopRule
@@ -63,11 +63,11 @@ def test_a_missing_file_is_no_name_of_the_hub() -> None:
 
 
 def test_a_file_can_be_checked_without_torch(file: Path) -> None:
-    assert is_here(EngineOptions(str(file)))
+    assert examine(EngineOptions(str(file)))
     code = (
-        "import sys; from inference.loading.engine import is_here\n"
+        "import sys; from inference.loading.engine import examine\n"
         "from inference.loading.options import EngineOptions\n"
-        f"assert is_here(EngineOptions({str(file)!r}))\n"
+        f"assert examine(EngineOptions({str(file)!r}))\n"
         "sys.exit('torch' in sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
@@ -132,7 +132,7 @@ def test_tensors_that_cannot_be_used_are_named(
     fields, tensors = read_back(file, tiny_checkpoint)
     other = write_file(tmp_path / "other.gguf", fields, tensors | {name: (values, kind)})
     with pytest.raises(BadModel, match=reason):
-        is_here(EngineOptions(str(other)))
+        examine(EngineOptions(str(other)))
 
 
 def test_more_tokens_than_rows_are_refused(tiny_checkpoint: Path, tmp_path: Path) -> None:
@@ -160,4 +160,4 @@ def test_a_damaged_file_is_refused_or_read(file: Path, tmp_path: Path, data: st.
     damaged = tmp_path / "damaged.gguf"
     damaged.write_bytes(content)
     with suppress(BadModel, BadInput):
-        assert is_here(EngineOptions(str(damaged)))
+        assert examine(EngineOptions(str(damaged)))

@@ -62,6 +62,13 @@ def test_a_cheap_scan_is_due_after_a_minute(folder: Path, clock: SimpleNamespace
     assert ask(folder).looked_at == 1
 
 
+def test_a_clock_that_is_set_back_delays_no_scan(folder: Path, clock: SimpleNamespace) -> None:
+    ask(folder)
+    clock.time -= 86_400.0
+    assert ask(folder) == IndexAnswer(60.0, looked_at=1)
+    assert ask(folder).looked_at == 0
+
+
 def test_a_window_that_opens_does_not_wait_for_the_cost(folder: Path, clock: SimpleNamespace) -> None:
     clock.per_scan_s = 5.0
     ask(folder)

@@ -1,0 +1,145 @@
+"""Quantized matrices of GGUF files as the CPU kernel takes them: read row by row, in the kernel's nearest type.
+
+Q8_0, Q5_0, Q5_1, Q4_0 and Q4_1 keep every value. Q4_K, Q5_K and Q6_K store the scale and the minimum of a group as
+products of a float16 and a small integer, which are rounded to float16 here. All other quantized types become int8.
+A type of 4 to 6 bits also stands in `_SMALL_TYPES` of `inference/checkpoints/weights.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence, Set
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+from typing import Literal, get_args
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from inference.backends.cpu.library import BLOCK_FORMATS, NUMBER_TYPES, load_library
+from inference.backends.llama.weights import GgufReader
+from inference.checkpoints.architecture import Architecture
+from inference.checkpoints.gguf.blocks import dequantized
+from inference.checkpoints.quantization import GROUP, QuantizedMatrix, quantize
+from inference.checkpoints.weights import QuantizedType, StoredTensor, WeightsFile, common_type
+
+Rows = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class StoredRows:
+    """A tensor [rows, columns] of a file; row i of the matrix is row `order[i]` of the tensor."""
+
+    path: Path
+    tensor: StoredTensor
+    order: Rows
+
+    def read(self, rows: Rows, matrix: QuantizedMatrix, places: Rows) -> None:
+        """Put these rows at these places of the matrix, whose type represents theirs, or is int8."""
+        tensor, wanted = self.tensor, self.order[rows]
+        first, last = int(wanted.min()), int(wanted.max())
+        size = (tensor.stop - tensor.start) // tensor.shape[0]
+        stored = np.fromfile(self.path, np.uint8, (last + 1 - first) * size, offset=tensor.start + first * size)
+        if tensor.type_name in BLOCK_FORMATS and (matrix.type == tensor.kernel_type or matrix.type != "int8"):
+            read_rows(stored, tensor.type_name, np.ascontiguousarray(wanted - first), matrix, places)
+            return
+        exact = dequantized(stored.reshape(-1, size)[wanted - first], tensor.type_name)
+        rounded = quantize(exact, "int8")
+        matrix.numbers[places], matrix.scales[places] = rounded.numbers, rounded.scales
+
+
+def read_rows(stored: NDArray[np.uint8], type_name: str, sources: Rows, matrix: QuantizedMatrix, places: Rows) -> None:
+    """Put rows of a tensor's bytes, by their numbers, at places of the matrix, whose type represents theirs."""
+    load_library().midfill_kernel_read(
+        BLOCK_FORMATS.index(type_name),
+        stored.ctypes.data,
+        sources.ctypes.data,
+        places.ctypes.data,
+        len(places),
+        matrix.shape[1],
+        NUMBER_TYPES[matrix.type],
+        matrix.numbers.data_ptr(),
+        matrix.scales.data_ptr(),
+        None if matrix.minima is None else matrix.minima.data_ptr(),
+    )
+
+
+def zeros(rows: int, columns: int, type_: QuantizedType) -> QuantizedMatrix:
+    """A matrix of zeros, to be filled in place."""
+    numbers = torch.zeros(rows, columns, dtype=torch.int8 if type_ == "int8" else torch.uint8)
+    scales = torch.zeros(rows, columns // GROUP * (2 if type_ == "int6" else 1), dtype=torch.float16)
+    return QuantizedMatrix(type_, numbers, scales, torch.zeros_like(scales) if type_ in ("int4", "int5") else None)
+
+
+class StoredMatrix:
+    """Tensors one below the other, in the type that all can have. Rows that are taken are in memory."""
+
+    def __init__(self, parts: Sequence[StoredRows], order: Tensor | None = None) -> None:
+        """order: by row, the row of the parts, counted from 1; 0 stands for a row of zeros. None keeps theirs."""
+        self._parts = parts
+        self._ends = np.cumsum([part.tensor.shape[0] for part in parts])
+        self._order = torch.arange(1, int(self._ends[-1]) + 1) if order is None else order
+        self.type: QuantizedType = common_type({part.tensor.kernel_type for part in parts})
+
+    @property
+    def shape(self) -> torch.Size:
+        return torch.Size((len(self._order), self._parts[0].tensor.shape[1]))
+
+    def map(self, change: Callable[[Tensor], Tensor]) -> StoredMatrix:
+        """The matrix with its rows rearranged by `change`, which may add rows of zeros."""
+        return StoredMatrix(self._parts, change(self._order))
+
+    def by_type(self) -> list[StoredMatrix]:
+        """The matrix, cut where the type of its tensors changes."""
+        runs = groupby(self._parts, lambda part: common_type({part.tensor.kernel_type}))
+        return [StoredMatrix(tuple(parts)) for _, parts in runs]
+
+    def __getitem__(self, rows: slice) -> QuantizedMatrix:
+        order = self._order[rows].numpy() - 1
+        matrix = zeros(len(order), self.shape[1], self.type)
+        for part, end in zip(self._parts, self._ends, strict=True):
+            first = end - part.tensor.shape[0]
+            places = np.flatnonzero((order >= first) & (order < end))
+            if len(places):
+                part.read(order[places] - first, matrix, places)
+        return matrix
+
+
+Matrix = Tensor | QuantizedMatrix | StoredMatrix
+
+_STAYING: Mapping[QuantizedType | None, Set[QuantizedType | None]] = {
+    None: {*get_args(QuantizedType), None},
+    "int8": {"int8"},
+    "int4": {"int4", "centred_int4"},
+}
+"""By the type that is wanted, the types that a matrix may have to stay as it is stored."""
+
+
+class QuantizedGgufReader(GgufReader):
+    """Implements `WeightsReader[Matrix]`: matrices stay quantized if they are, in the nearest type of the kernel."""
+
+    def __init__(
+        self,
+        files: Sequence[WeightsFile],
+        architecture: Architecture,
+        dtype: torch.dtype,
+        only: Literal["int8", "int4"] | None = None,
+    ) -> None:
+        """dtype: of unquantized tensors; only: the types that stay, where others are dequantized to that dtype."""
+        super().__init__(files, architecture, dtype, torch.device("cpu"))
+        self._staying = _STAYING[only]
+
+    def matrix(self, rows: Mapping[str, int], columns: int) -> Matrix:  # type: ignore[override] # of another interface
+        """As in the interface; a StoredMatrix if any is quantized, and of the type that stays."""
+        found = [(name, *self.find(name, count, columns)) for name, count in rows.items()]
+        types = {tensor.kernel_type for _, _, tensor in found}
+        if types == {None} or not types <= self._staying:
+            return super().matrix(rows, columns)
+        return StoredMatrix(
+            [
+                StoredRows(file.path, tensor, np.arange(tensor.shape[0])[self.order(name, tensor.shape[0])])
+                for name, file, tensor in found
+            ]
+        )
