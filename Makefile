@@ -57,11 +57,9 @@ test-lab: setup
 test-faults: setup
 	$(BIN)/python -m pytest -m faults -s
 
-# The published HTTP clients of OpenAI, Mistral, Ollama and, where there is npm, Tabby, with a real core and model.
+# The published HTTP clients of OpenAI and Ollama, with a real core and model.
 test-clients: setup
 	$(PIP_INSTALL) --requirement tests/clients/requirements.txt
-	@if command -v npm >/dev/null; then cd tests/clients && npm ci --ignore-scripts --no-audit --no-fund --loglevel error; \
-	else echo "without tabby-agent: npm is missing"; fi
 	$(BIN)/python -m pytest -m clients tests/clients $(PYTEST_OPTIONS)
 
 # Each supported Neovim, unpacked from Debian's packages (no root needed), with the real server, core and model.
@@ -157,7 +155,7 @@ vsix: $(if $(TARGET),,wheels)
 	@$(STEP) 'Packaging the extension' npm run --prefix vscode-client platform -- $(or $(TARGET),--for-clone)
 	@echo "Install it: code --install-extension $$(ls -t vscode-client/midfill-*-*.vsix | head -n 1)"
 
-# The playground and the dashboard, which the core and `midfill play` serve; needs node and npm.
+# The playground, which `midfill play` serves; needs node and npm.
 pages:
 	@rm -f build/$@.log
 	@$(STEP) "Installing the web pages' npm packages" $(NPM_CI) --prefix web

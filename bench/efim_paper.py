@@ -37,6 +37,7 @@ from inference.core.engine_holder import EngineHolder
 from inference.core.scheduler import Scheduler
 from inference.engine.engine import Engine
 from inference.engine.request import Request
+from inference.engine.sessions import session_key
 from inference.loading.engine import load_dry_engine, load_engine
 from inference.loading.options import EngineOptions
 from inference.text.tokenization import TextTokenizer
@@ -103,7 +104,7 @@ def core(model: str, setup: Setup) -> Iterator[Scheduler]:
 
     scheduler = Scheduler(EngineHolder(model, load, lambda _: None))
     _ask(scheduler, CompletionRequest("warm-up", Prompt("import ", ""), 4))
-    scheduler.forget("warm-up")
+    scheduler.forget(session_key("warm-up"))
     yield scheduler
     scheduler.close()
 

@@ -13,7 +13,7 @@ import logging
 import os
 import shutil
 import stat
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -135,12 +135,6 @@ class PageFolder:
         self.removed.append(stored.number)
         remove_file(self.folder / stored.name)
 
-    def check(self, stored: Collection[object]) -> None:
-        files = {file.name for file in stored if isinstance(file, PageFile)}
-        assert len(files) == len(stored), f"{self.folder}: not every copy has a file of its own"
-        found = {path.name for path in our_files(self.folder, PAGE_NAME)} - self.snapshots
-        assert found <= files, f"{self.folder}: files of no page: {sorted(found - files)}"
-
     def close(self) -> None:
         self.index.close()
         self._lock.release()
@@ -212,10 +206,6 @@ class SnapshotFiles:
         self.folder.remove(stored)
         self.folder.snapshots.discard(stored.name)
         self.folder.added = [row for row in self.folder.added if row.number != stored.number]
-
-    def check(self, stored: Collection[object]) -> None:
-        names = {file.name for file in stored if isinstance(file, PageFile)}
-        assert names == self.folder.snapshots, f"{self.folder.folder}: other files are counted as snapshots"
 
     def close(self) -> None:
         """Does nothing: the folder closes itself."""

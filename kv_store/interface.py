@@ -1,4 +1,4 @@
-"""The interface of a store: workspaces, names of documents, statistics and exceptions; imports no torch.
+"""The interface of a store: workspaces, keys of sessions, statistics and exceptions; imports no torch.
 
 StoreError
 ├── ReleasedMatchError  a match was used after its release
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from kv_store.snapshots import Snapshots
 
@@ -64,13 +64,33 @@ class Workspace(Protocol):
         ...
 
 
-def document_of(session: str) -> str:
-    """The document in an session's name, `client/document`; the whole name if it has no client.
+class SessionKey(NamedTuple):
+    """A document of one client, or a client's unrelated prompts.
 
     A client's name changes with every run of the client, but kept text belongs to the document: compare documents to
-    find sessions and pages. `*/document`, which stands for all clients, is the same document.
+    find sessions and pages.
     """
-    return session.partition("/")[2] or session
+
+    client: str
+    document: str
+    """Its name in the store and on disk, which no other user's document has: `user/document` with users."""
+    user: str = ""
+    is_anonymous: bool = False  # of unrelated prompts, which are distinguished by their text
+    is_short: bool = False  # of short prompts, which have a workspace of their own
+
+    @property
+    def short(self) -> SessionKey:
+        """The key of the document's short prompts."""
+        return self._replace(is_short=True)
+
+    def __str__(self) -> str:
+        """`client/document`, as pages and logs show it."""
+        client = f"{self.client}~short" if self.is_short else self.client
+        return f"{client}/{self.document}" if client or self.user else self.document
+
+
+NO_SESSION = SessionKey("", "")
+"""Of a workspace without a prompt."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,17 +127,6 @@ class StoreStats:
     @property
     def tokens(self) -> int:
         return sum(tier.tokens for tier in self.tiers)
-
-
-@dataclass(frozen=True, slots=True)
-class SessionStats:
-    """The resident tokens of a session's last prompt, by tier in the order of `StoreStats.tiers`.
-
-    A page counts in every tier that has a copy of it, and for every session that uses it.
-    """
-
-    session: str
-    tokens: tuple[int, ...]
 
 
 # ruff: noqa: ARG002 -- nothing is copied

@@ -156,16 +156,6 @@ class PageSnapshots:
         """As of tiers of pages."""
         return tuple(TierStats(tier.name, tier.used_bytes, tier.budget_bytes, 0, len(tier.kept)) for tier in self._tiers)
 
-    def check(self) -> None:
-        """Raise AssertionError if bytes or places are inconsistent."""
-        for tier in self._tiers:
-            sizes = [size for _, size in tier.kept.values()]
-            assert tier.used_bytes == sum(sizes) <= tier.budget_bytes, f"{tier.used_bytes} bytes in {tier.name}"
-            tier.storage.check([stored for stored, _ in tier.kept.values()])
-            for page, position in tier.kept:
-                assert page.copies, f"a snapshot at {position} is kept of {page}, which is gone"
-                assert page.start < position <= page.stop, f"a snapshot at {position} is kept in {page}"
-
     def _move(self, place: Place, snapshot: StateSnapshot, level: int) -> None:
         """Have a snapshot in this tier of the memory, or in the next one with room for it, and in no other."""
         for tier in self._memory:

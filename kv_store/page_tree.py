@@ -13,10 +13,9 @@ from array import array
 from bisect import bisect_left
 from collections.abc import Collection, Iterator, Sequence
 from hashlib import blake2b
-from itertools import chain
 from operator import attrgetter
 
-from kv_store.interface import document_of
+from kv_store.interface import SessionKey
 
 PAGE_TOKENS = 16
 DIGEST_BYTES = 16
@@ -92,31 +91,18 @@ class PageTree:
 
     def __init__(self) -> None:
         self.root = Page((), None)
-        self.roots: dict[str, Page] = {"": self.root}
-        """By namespace."""
-        self.tails: dict[str, Page] = {}
+        self.tails: dict[SessionKey, Page] = {}
         """The last resident page of each session's last inserted prefix; the latest session last."""
         self._owned: dict[str, set[Page]] = {}
         """The pages of each owner."""
 
-    def root_of(self, namespace: str) -> Page:
-        """The page without tokens that the namespace's prefixes begin with; the empty one's is `root`."""
-        if namespace not in self.roots:
-            self.roots[namespace] = Page((), None)
-            self.roots[namespace].digest = self.root_digest(namespace)
-        return self.roots[namespace]
-
-    def root_digest(self, namespace: str) -> bytes:
-        """The digest of a namespace's root, which follows from that of `root`."""
-        return prefix_digest(self.root.digest, namespace.encode()) if namespace else self.root.digest
-
-    def find_prefix(self, token_ids: tuple[int, ...], namespace: str = "") -> tuple[list[Page], int]:
-        """The pages of the longest resident prefix in the namespace, in order, and its length.
+    def find_prefix(self, token_ids: tuple[int, ...]) -> tuple[list[Page], int]:
+        """The pages of the longest resident prefix, in order, and its length.
 
         Only the last page may be matched in part.
         """
         path: list[Page] = []
-        page = self.root_of(namespace)
+        page = self.root
         while True:
             wanted = token_ids[page.stop : page.stop + PAGE_TOKENS]
             child, shared = _closest(page.children, wanted)
@@ -158,10 +144,10 @@ class PageTree:
             self.tails[session] = long
         long.pins, short.pins = short.pins, 0
 
-    def record_last_prefix(self, session: str, path: Sequence[Page], length: int) -> None:
+    def record_last_prefix(self, session: SessionKey, path: Sequence[Page], length: int) -> None:
         """Record that the session's last prefix is these pages, the last of them up to position `length`."""
         if path:
-            self.claim(path[-1], document_of(session), min(path[-1].stop, length) - path[-1].start)
+            self.claim(path[-1], session.document, min(path[-1].stop, length) - path[-1].start)
         self.tails.pop(session, None)  # becomes the latest
         self._set_tail(session, path[-1] if path else self.root)
 
@@ -186,7 +172,7 @@ class PageTree:
         pages = sorted(self.owned_by(document), key=lambda page: -page.start)
         for page in pages:
             self._disclaim(page, document)
-        for session in [session for session in self.tails if document_of(session) == document]:
+        for session in [session for session in self.tails if session.document == document]:
             del self.tails[session]
         gone: set[Page] = set()
         for page in pages:
@@ -203,14 +189,14 @@ class PageTree:
         """All documents that own a page."""
         return self._owned.keys()
 
-    def forget_old_tails(self, pinned: Collection[str]) -> None:
+    def forget_old_tails(self, pinned: Collection[SessionKey]) -> None:
         """Keep the last prompts of REMEMBERED_TAILS sessions, and of those that are pinned."""
         if len(self.tails) > REMEMBERED_TAILS + len(pinned):
             old = [session for session in self.tails if session not in pinned][:-REMEMBERED_TAILS]
             for session in old:
                 del self.tails[session]
 
-    def last_path(self, session: str) -> list[Page]:
+    def last_path(self, session: SessionKey) -> list[Page]:
         """The pages of the session's last inserted prefix, in order."""
         path = []
         page = self.tails.get(session, self.root)
@@ -222,7 +208,7 @@ class PageTree:
 
     def pages(self) -> Iterator[Page]:
         """Every page, parents first."""
-        return chain.from_iterable(self.subtree(root, root=False) for root in self.roots.values())
+        return self.subtree(self.root, root=False)
 
     def subtree(self, page: Page, *, root: bool = True) -> Iterator[Page]:
         """A page and its descendants, parents first."""
@@ -232,7 +218,7 @@ class PageTree:
             yield below
             pending += below.children
 
-    def _ending_at(self, page: Page) -> list[str]:
+    def _ending_at(self, page: Page) -> list[SessionKey]:
         """The sessions whose last prefix ends with this page."""
         return [session for session, tail in self.tails.items() if tail is page]
 
@@ -242,7 +228,7 @@ class PageTree:
         if not self._owned[document]:
             del self._owned[document]
 
-    def _set_tail(self, session: str, page: Page) -> None:
+    def _set_tail(self, session: SessionKey, page: Page) -> None:
         if page.is_root:
             self.tails.pop(session, None)
         else:

@@ -27,7 +27,7 @@ from kv_store.disk_folders import (
     page_name,
     remove_other_models,
 )
-from kv_store.interface import BadFileError, FolderInUseError, document_of
+from kv_store.interface import BadFileError, FolderInUseError
 from kv_store.page_snapshots import PageSnapshots, Place, SnapshotTier
 from kv_store.page_tree import PAGE_TOKENS, TOKEN_BYTES, Page, PageTree, pack, prefix_digest, unpack
 from kv_store.tiers import Residency
@@ -246,8 +246,7 @@ def _add_pages(
     for row in latest.values():  # of two rows of a page, which a crash can leave, the first is of a removed file
         below[row.parent].append(row)
     saved: dict[Page, SavedPage] = {}
-    namespaces = {document.partition("/")[0] for documents in owners.values() for document in documents}
-    pending = [tree.root, *(tree.root_of(name) for name in sorted(namespaces) if tree.root_digest(name) in below)]
+    pending = [tree.root]
     while pending:
         parent = pending.pop()
         for row in below.pop(parent.digest, ()):
@@ -266,15 +265,15 @@ def _add_pages(
     return saved
 
 
-def purge_saved(root: Path, session: str) -> None:
-    """Remove pages that only the session's document used from the folders of all models that no process has open.
+def purge_saved(root: Path, document: str) -> None:
+    """Remove pages that only the document used from the folders of all models that no process has open.
 
     Empties a folder whose index is unusable. If a removal fails, goes on with the other folders, then raises OSError.
     """
     failures = []
     for folder in model_folders(root):
         try:
-            _purge(folder, document_of(session))
+            _purge(folder, document)
         except FolderInUseError:  # that process purges it
             pass
         except (BadFileError, OSError) as error:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import logging
 from collections import OrderedDict, deque
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from kv_store.interface import BadFileError, TierStats
@@ -38,10 +38,6 @@ class Storage(Protocol):
         """Drop the payload; its reference becomes invalid."""
         ...
 
-    def check(self, stored: Collection[object]) -> None:
-        """Raise AssertionError unless exactly these references are kept."""
-        ...
-
     def close(self) -> None:
         """Release system resources."""
         ...
@@ -60,9 +56,6 @@ class MemoryStorage:
         return stored
 
     def remove(self, stored: object) -> None:
-        return
-
-    def check(self, stored: Collection[object]) -> None:
         return
 
     def close(self) -> None:

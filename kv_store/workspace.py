@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import mmap
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -126,11 +126,6 @@ class TensorStorage(MemoryStorage):
         assert isinstance(payload, Tensor), f"expected a tensor as payload, not a {type(payload).__name__}"
         return payload.to(self._device, non_blocking=self._device.type != "cpu")
 
-    def check(self, stored: Collection[object]) -> None:
-        for tensor in stored:
-            assert isinstance(tensor, Tensor), f"a {type(tensor).__name__} is stored instead of a tensor"
-            assert tensor.device == self._device, f"a page is on {tensor.device} instead of {self._device}"
-
 
 class HostStorage(TensorStorage):
     """Implements `Storage` in main memory, for pages that come from a CUDA device.
@@ -186,11 +181,6 @@ class HostStorage(TensorStorage):
         place = self._used.pop(stored.data_ptr(), None)
         if place is not None:
             self._free.append(place)  # a copy from it that is in flight comes before any later one to it
-
-    def check(self, stored: Collection[object]) -> None:
-        super().check(stored)
-        kept = {tensor.data_ptr() for tensor in stored if isinstance(tensor, Tensor)}
-        assert set(self._used) <= kept, f"{len(set(self._used) - kept)} places in pinned memory belong to no page"
 
     def _pin(self) -> bool:
         if len(self._slabs) >= self._most_slabs:

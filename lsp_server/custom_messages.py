@@ -29,7 +29,6 @@ FREE_COMMAND = "midfill.freeMemory"
 LIST_COMMAND = "midfill.listCores"
 LIST_MODELS_COMMAND = "midfill.listModels"
 DOWNLOAD_COMMAND = "midfill.downloadModel"
-LINK_DASHBOARD_COMMAND = "midfill.linkDashboard"
 ACCEPTED_COMMAND = "midfill.accepted"
 
 INLINE_EDIT = "textDocument/copilotInlineEdit"

@@ -30,7 +30,7 @@ from midfill.demo.command import demo_command
 from midfill.doctor.command import doctor_command
 from midfill.models import download_command, models_command
 from midfill.options import takes_settings
-from midfill.play.command import dashboard_command, play_command
+from midfill.play.command import play_command
 from midfill.replay.command import replay_command
 from midfill.stats import stats_command
 from protocol.errors import BadInput
@@ -139,7 +139,6 @@ token_app.command("list")(list_tokens_command)
 token_app.command("revoke")(revoke_command)
 app.add_typer(token_app, name="token")
 app.command("complete")(takes_settings(complete_command, only=_COMPLETE_SETTINGS))
-app.command("dashboard")(takes_settings(dashboard_command))
 app.command("demo")(takes_settings(demo_command, only=_MODEL_SETTINGS))
 app.command("doctor")(takes_settings(doctor_command, report_refused=True))
 models_app = typer.Typer(invoke_without_command=True, rich_markup_mode=None)

@@ -7,12 +7,12 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import typer
 
@@ -33,11 +33,21 @@ from protocol.rendezvous import (
 from protocol.settings import LOCAL_ENGINE, SETTINGS, Settings, option_name
 from protocol.settings_sources import with_environment
 
+_LIMITS = "users take turns, and 64 requests of each may wait"
+
 
 @dataclass(frozen=True, kw_only=True)
 class CoreOptions:
     """The options, besides settings, as the command line spells them."""
 
+    removed: ClassVar[Mapping[str, tuple[type, str]]] = {
+        "user_requests": (str, _LIMITS),
+        "user_queue": (str, _LIMITS),
+        "user_tokens_per_minute": (str, _LIMITS),
+        "separate_users": (bool, "start a core for each user whose prompts must not be reused for others"),
+        "drain_s": (str, "requests at work have three seconds to finish, and language servers ask again"),
+        "log_format": (str, "/metrics counts the requests of each user"),
+    }
     host: Annotated[str, typer.Option(help="Address to listen on; other machines can connect if it is not loopback.")] = (
         "127.0.0.1"
     )
@@ -49,22 +59,6 @@ class CoreOptions:
     tls_cert: Annotated[Path | None, typer.Option(help="Certificate chain in PEM: serve TLS 1.2 and later at this port.")] = None
     tls_key: Annotated[Path | None, typer.Option(help="Key of the certificate, in PEM, not encrypted.")] = None
     users: Annotated[Path | None, typer.Option(help="File of users with tokens of their own; see `midfill token`.")] = None
-    user_requests: Annotated[
-        int | None, typer.Option(min=1, help="Limit of a user's requests at work; others wait.  [default: no limit]")
-    ] = None
-    user_queue: Annotated[int, typer.Option(min=1, help="Limit of a user's waiting requests; more are refused.")] = 64
-    user_tokens_per_minute: Annotated[
-        int | None, typer.Option(min=1, help="Limit of the tokens computed for a user a minute.  [default: no limit]")
-    ] = None
-    separate_users: Annotated[
-        bool, typer.Option(help="Reuse nothing across users: a text that they share is computed for each.")
-    ] = False
-    drain_s: Annotated[
-        float, typer.Option(min=0, help="Seconds that requests have to finish when SIGTERM or SIGINT ends the core.")
-    ] = 5.0
-    log_format: Annotated[
-        Literal["text", "json"], typer.Option(help="`text`, or `json`: one object per line, with one line per request.")
-    ] = "text"
     log_file: Annotated[
         Path | None, typer.Option(help="Append the log to this file instead of writing it to stderr; kept below 4 MiB.")
     ] = None
@@ -85,20 +79,15 @@ def core_command(settings: Settings, context: typer.Context, arguments: CoreOpti
     if (arguments.tls_cert is None) != (arguments.tls_key is None):
         raise BadInput("--tls-cert and --tls-key need each other")
     from inference.core.process import run, serve_options
-    from inference.core.queue import UserLimits
 
     options = serve_options(
         settings,
-        separate_users=arguments.separate_users,
         host=arguments.host,
         port=arguments.port,
         allowed_origins=tuple(arguments.allow_origin or ()),
         allowed_hosts=tuple(arguments.allow_host or ()),
         certificate=(arguments.tls_cert, arguments.tls_key) if arguments.tls_cert and arguments.tls_key else None,
         users=arguments.users,
-        limits=UserLimits(arguments.user_requests, arguments.user_queue, arguments.user_tokens_per_minute),
-        drain_s=arguments.drain_s,
-        log_json=arguments.log_format == "json",
         log_file=arguments.log_file,
         replaceable=arguments.replaceable,
     )

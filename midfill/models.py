@@ -37,10 +37,9 @@ def models_command(
         return
     console = Console()
     for choice in found:
-        mark = " (recommended)" if choice.recommended else ""
         where = choice.model.source if choice.here else "to download"
-        console.print(Text.assemble((choice.model.name, "bold"), " ", (where, "bright_black"), mark), soft_wrap=True)
-        for line in filter(None, [choice.summary, choice.speed, choice.problem and f"cannot run: {choice.problem}"]):
+        console.print(Text.assemble((choice.model.name, "bold"), " ", (where, "bright_black")), soft_wrap=True)
+        for line in filter(None, [choice.summary, choice.problem and f"cannot run: {choice.problem}"]):
             console.print(Text(f"  {line}"), soft_wrap=True)
 
 

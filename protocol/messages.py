@@ -7,15 +7,17 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
-PROTOCOL_VERSION = 11
+PROTOCOL_VERSION = 12
 MAX_ALTERNATIVES = 16  # more are of no use, and each takes model time
 MAX_STOP_TEXTS = 64
 MAX_STOP_CHARS = 256
-MAX_TOP_LOGPROBS = 20
 MAX_SNIPPETS = 1024
 MAX_COPIED_CHARS = 65_536
 MAX_SESSION_CHARS = 16_384  # of a document's URI, with the client's name
 
+Count = Annotated[int, Meta(ge=0)]
+StopText = Annotated[str, Meta(min_length=1, max_length=MAX_STOP_CHARS)]
+StopTexts = Annotated[tuple[StopText, ...], Meta(max_length=MAX_STOP_TEXTS)]
 SessionName = Annotated[str, Meta(max_length=MAX_SESSION_CHARS)]
 
 Beginnings = Annotated[tuple[Annotated[str, Meta(max_length=64)], ...], Meta(max_length=64)]
@@ -77,9 +79,9 @@ class StopRule(Value, frozen=True):
 class Sampling(Value, frozen=True):
     """How tokens are drawn from the model's probabilities. The same seed draws the same text."""
 
-    temperature: float  # above 0
-    top_p: float = 1.0  # only the most probable tokens whose probabilities sum up to this
-    top_k: int = 0  # only so many of the most probable tokens; 0 means all
+    temperature: Annotated[float, Meta(gt=0)]
+    top_p: Annotated[float, Meta(gt=0, le=1)] = 1.0  # only the most probable tokens whose probabilities sum up to this
+    top_k: Count = 0  # only so many of the most probable tokens; 0 means all
     seed: int = 0
 
 
@@ -87,33 +89,32 @@ class CompletionRequest(Value, frozen=True):
     """Requests a completion, or with `max_tokens=0` only to make the prompt resident ahead of need.
 
     `session` names the document, as `client/document`: the newest request of a session supersedes the older ones.
-    `reuse=False` computes everything cold (the strategy `none`, and checks of exactness). `alternatives` is the most
-    that are returned besides the completion itself, limited to MAX_ALTERNATIVES. With `best_of` above 1 the core writes
-    so many texts, or one more than `alternatives` if that is more, and orders them by how well they fit between prefix
-    and suffix; an engine behind a server cannot, and its most probable text comes first. The text ends before the first
-    of the `stop_texts`. Decoding is greedy without `sampling`. With `top_logprobs` the completion has `tokens`, each
-    with so many of the most probable ones. After `max_decode_ms` a text ends that has a newline already; 0 means never.
-    A text whose probability, the product of its tokens', has fallen below `min_probability` ends there. `copies` is a
-    text that the completion probably repeats with few changes, as a next edit does with what it rewrites: the engine
-    drafts from it. Where computing what is missing of the prompt would take longer than `max_prefill_ms`, the text is
-    written from the short prompt, what stands near the cursor: the client then has the whole one made resident; 0 means
-    never.
+    `reuse=False` computes everything cold (the strategy `none`, and checks of exactness). `alternatives` is the most that
+    are returned besides the completion itself. With `best_of` above 1 the core writes so many texts, or one more than
+    `alternatives` if that is more, and orders them by how well they fit between prefix and suffix; an engine behind a
+    server cannot, and its most probable text comes first. The text ends before the first of the `stop_texts`. Decoding is
+    greedy without `sampling`, which several texts exclude. With `token_logprobs` the completion has `tokens`. After
+    `max_decode_ms` a text ends that has a newline already; 0 means never. A text whose probability, the product of its
+    tokens', has fallen below `min_probability` ends there. `copies` is a text that the completion probably repeats with
+    few changes, as a next edit does with what it rewrites: the engine drafts from it. Where computing what is missing of
+    the prompt would take longer than `max_prefill_ms`, the text is written from the short prompt, what stands near the
+    cursor: the client then has the whole one made resident; 0 means never.
     """
 
     session: SessionName
     prompt: Prompt
-    max_tokens: int
+    max_tokens: Count
     stop: StopRule = StopRule()
     reuse: bool = True
-    alternatives: int = 0
-    stop_texts: tuple[str, ...] = ()
+    alternatives: Annotated[int, Meta(ge=0, le=MAX_ALTERNATIVES)] = 0
+    stop_texts: StopTexts = ()
     sampling: Sampling | None = None
-    top_logprobs: int | None = None
-    max_decode_ms: int = 0
-    min_probability: float = 0.0
-    best_of: int = 1
-    copies: str = ""
-    max_prefill_ms: int = 0
+    token_logprobs: bool = False
+    max_decode_ms: Count = 0
+    min_probability: Annotated[float, Meta(ge=0, le=1)] = 0.0
+    best_of: Annotated[int, Meta(ge=1, le=MAX_ALTERNATIVES + 1)] = 1
+    copies: Annotated[str, Meta(max_length=MAX_COPIED_CHARS)] = ""
+    max_prefill_ms: Count = 0
 
 
 class Usage(Value, frozen=True):
@@ -133,11 +134,10 @@ class Usage(Value, frozen=True):
 
 
 class TokenLogprob(Value, frozen=True):
-    """A generated token: its text, the natural logarithm of its probability, and the most probable tokens there."""
+    """A generated token: its text, and the natural logarithm of its probability."""
 
     text: str  # empty if the token ends within a character
     logprob: float
-    top: tuple[tuple[str, float], ...] = ()
 
 
 class Alternative(Value, frozen=True):
@@ -155,7 +155,7 @@ class Completion(Value, frozen=True):
     usage: Usage
     mean_logprob: float | None = None  # over the tokens generated for `text`; None without any
     alternatives: tuple[Alternative, ...] = ()  # other texts, the better ones first
-    tokens: tuple[TokenLogprob, ...] = ()  # of `text`; only if requested by `top_logprobs`
+    tokens: tuple[TokenLogprob, ...] = ()  # of `text`; only if requested by `token_logprobs`
     is_short: bool = False  # written from the short prompt, which `usage` counts
 
 

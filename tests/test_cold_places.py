@@ -13,6 +13,7 @@ from inference.checkpoints.checkpoint import find_checkpoint
 from inference.engine.engine import Engine, EngineConfig
 from inference.engine.interface import EngineInfo
 from inference.engine.request import Request
+from inference.engine.sessions import session_key
 from inference.text.healing import Healer
 from kv_store.interface import DryWorkspace
 from kv_store.store import PagedStore
@@ -65,10 +66,10 @@ class SteppedCore:
         return request.completion()
 
     def forget(self, session: str) -> None:
-        self.engine.forget(session)
+        self.engine.forget(session_key(session).document)
 
     def release(self, session: str) -> None:
-        self.engine.release(session)
+        self.engine.release(session_key(session))
 
 
 class Writer:
@@ -129,9 +130,9 @@ async def test_the_prompts_are_dropped_with_their_document(writer: Writer) -> No
     writer = Writer(engine)
     await writer.type(TYPED[0])
     await writer.rest()
-    assert {each.session for each in engine.residents()} == {"me/file:///large.py", "me~short/file:///large.py"}
-    engine.forget("me/file:///large.py")
-    assert engine.residents() == ()
+    assert engine.documents() == {"file:///large.py"}
+    engine.forget("file:///large.py")
+    assert (engine.stats().tokens, engine.documents()) == (0, set())
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,7 @@ from protocol.messages import Completion, CompletionRequest, StopRule
 from tests.inference.requests import complete_cancelled
 from tests.inference.slots import last_slot
 from tests.inference.tiny import write_checkpoint
+from tests.kv_store.integrity import check_integrity
 
 CHUNK = 16
 MAX_TOKENS = 4
@@ -183,7 +184,7 @@ class Editing(RuleBasedStateMachine):
         check_cost(warm, len(token_ids), at_least=min(1, max_tokens))
         assert resident_ids(self.warm)[: len(token_ids)] == token_ids
         assert torch.allclose(last_logits(self.warm, token_ids), last_logits(self.cold, token_ids), atol=EPSILON)
-        self.warm.check_integrity()
+        check_integrity(self.warm)
 
 
 def check_cost(completion: Completion, prompt_tokens: int, at_least: int) -> None:

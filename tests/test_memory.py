@@ -13,6 +13,7 @@ from lsp_server.prompts.anchors import WindowBudget
 from lsp_server.prompts.planner import PromptPlanner
 from protocol.messages import CompletionRequest
 from tests.inference.tiny import write_checkpoint
+from tests.kv_store.integrity import check_integrity
 
 DOCUMENTS, ROOM_FOR = 50, 8
 BUDGET = WindowBudget(prefix_tokens=400, suffix_tokens=200)
@@ -48,4 +49,4 @@ def check_memory(engine: Engine, budget: int, bytes_per_token: int) -> None:
     stats = engine.stats()
     assert stats.used_bytes <= budget
     assert stats.tokens * bytes_per_token <= stats.used_bytes <= 1.1 * stats.tokens * bytes_per_token
-    engine.check_integrity()
+    check_integrity(engine)

@@ -20,6 +20,7 @@ from midfill.headless.engine_core import EngineCore
 from protocol.settings import Settings
 from tests.inference.slots import last_slot
 from tests.inference.tiny import write_checkpoint
+from tests.kv_store.integrity import check_integrity
 
 MARK = "zebra"  # stands in the text of lib.py alone
 SOURCE = Path(__file__).parents[1] / "lsp_server"
@@ -120,7 +121,7 @@ async def test_a_file_that_lent_text_and_becomes_excluded(
     editor.exclude("lib.py", file)
     await editor.ask(other)
     assert not any(MARK in text for text in editor.resident())
-    editor.engine.check_integrity()
+    check_integrity(editor.engine)
     await editor.ask(main, 5)
     editor.restart_core(options)
     assert len(editor.resident()) > 1  # what did not hold it is found again

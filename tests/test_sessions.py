@@ -21,6 +21,7 @@ from midfill.replay.player import EngineCore
 from midfill.replay.results import percentile
 from protocol.messages import Completion, CompletionRequest, cache_outcome
 from protocol.settings import TINY_MODEL, Settings
+from tests.kv_store.integrity import check_integrity
 from tests.sessions import Key, Person, Weights, session
 
 ROOT = Path(__file__).parents[1]
@@ -180,4 +181,4 @@ async def test_sessions_that_nobody_recorded(texts: list[str], more: Weights, ot
     assert desk.hit_share(*LET_OFF) >= 0.985
     assert desk.mean <= 45
     assert percentile(desk.recomputed, 0.95) <= 8
-    desk.core.engine.check_integrity()
+    check_integrity(desk.core.engine)

@@ -1,10 +1,10 @@
-// Builds the pages into the folder that the core and `midfill play` serve them from.
+// Builds the page into the folder that `midfill play` serves it from.
 
 import { cpSync, existsSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { build } from "esbuild";
 
 const folder = "../inference/core/static";
-const pages = ["playground", "dashboard"];
+const pages = ["playground"];
 
 rmSync(folder, { recursive: true, force: true });
 const { metafile } = await build({

@@ -17,10 +17,12 @@ from proof.sizes import Sizes
 
 from inference.core.engine_holder import EngineHolder
 from inference.engine.engine import Engine
+from inference.engine.sessions import session_key as key
 from inference.loading.components import TierBudgets, open_store
 from kv_store.page_tree import PAGE_TOKENS
 from kv_store.workspace import KVShape, KVWorkspace
 from protocol.messages import CompletionRequest, CoreStatus
+from tests.kv_store.integrity import check_integrity
 
 PAGES_ON_DEVICE = 4
 RETURNED_PAGES = 128
@@ -57,7 +59,7 @@ def _tiers(card: Card, sizes: Sizes) -> Iterator[Row]:
         ids = [turn + 1, *range(tokens - 1)]
         before, accounted = psutil.Process().memory_info().rss, store.stats().used_bytes
         started = time.perf_counter()
-        store.insert_prefix(ids, source, f"session {turn}")
+        store.insert_prefix(ids, source, key(f"session {turn}"))
         queued = time.perf_counter()
         card.wait()
         ended = time.perf_counter()
@@ -83,7 +85,7 @@ def _tiers(card: Card, sizes: Sizes) -> Iterator[Row]:
             "prepared": record_all(prepare),
             "equal": loaded == count and bool((source.buffer[:, :, :, :count] == goal.buffer[:, :, :, :count]).all()),
         }
-    store.check_integrity()
+    check_integrity(store)
     store.close()
 
 

@@ -141,7 +141,7 @@ class Checkpoint(Protocol):
 def find_checkpoint(model: str, progress: ReportProgress | None = None) -> Checkpoint:
     """The checkpoint that `model` names; a hub name is downloaded if necessary.
 
-    `model` is "bundled", "tiny", a path, a name of another program's ("ollama:…", "lmstudio:…"), or a hub name.
+    `model` is "bundled", "tiny", a path, a name of Ollama's ("ollama:…"), or a hub name.
 
     Raises BadModel, with a remedy, if there is no usable one.
     """

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from inference.checkpoints import other_programs
@@ -162,8 +163,8 @@ def _most(tensors: Iterable[StoredTensor]) -> str:
 
 _PROGRAMS = (
     (other_programs.ollama_folders, other_programs.ollama_models),
-    (other_programs.lm_studio_folders, other_programs.lm_studio_models),
-    (other_programs.llama_cpp_folders, other_programs.llama_cpp_models),
+    (other_programs.lm_studio_folders, partial(other_programs.gguf_models, source="LM Studio")),
+    (other_programs.llama_cpp_folders, partial(other_programs.gguf_models, source="llama.cpp")),
     (other_programs.hugging_face_folders, other_programs.hugging_face_models),
 )
 

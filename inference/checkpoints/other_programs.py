@@ -94,39 +94,16 @@ def llama_cpp_folders(environment: Mapping[str, str], home: Path) -> tuple[Path,
     return ((Path(caches) if caches else home / ".cache") / "llama.cpp",)
 
 
-def llama_cpp_models(folder: Path) -> Iterator[FoundModel]:
-    """Every GGUF file."""
-    for file in sorted(folder.rglob("*.gguf")):
-        if is_first_part(file):
-            yield FoundModel(str(file), "llama.cpp", file)
-
-
-LM_STUDIO_PREFIX = "lmstudio:"
-
-
 def lm_studio_folders(environment: Mapping[str, str], home: Path) -> tuple[Path, ...]:  # noqa: ARG001 - it reads no variable
     """The folders that may hold LM Studio's models, those of its older versions last."""
     return home / ".lmstudio" / "models", home / ".cache" / "lm-studio" / "models"
 
 
-def lm_studio_models(folder: Path) -> Iterator[FoundModel]:
-    """Every GGUF file."""
-    for file in sorted(folder.glob("*/*/*.gguf")):
+def gguf_models(folder: Path, source: Source) -> Iterator[FoundModel]:
+    """Every GGUF file, by its path."""
+    for file in sorted(folder.rglob("*.gguf")):
         if is_first_part(file):
-            yield FoundModel(LM_STUDIO_PREFIX + file.relative_to(folder).as_posix(), "LM Studio", file)
-
-
-def locate_in_lm_studio(name: str, searched: tuple[Path, ...]) -> Path:
-    """The file of `name`, "lmstudio:PUBLISHER/MODEL/FILE.gguf"; BadModel if LM Studio has no such file here."""
-    parts = name.removeprefix(LM_STUDIO_PREFIX).split("/")
-    if len(parts) != 3 or {"", ".", ".."} & set(parts) or "\\" in name:
-        raise BadModel(f"{name!r} is not a name of LM Studio's: write lmstudio:PUBLISHER/MODEL/FILE.gguf")
-    for folder in searched:
-        file = folder.joinpath(*parts)
-        if file.is_file():
-            return file
-    where = " or ".join(map(str, searched))
-    raise BadModel(f"LM Studio has no file {'/'.join(parts)!r} in {where}: `midfill models` lists what is there")
+            yield FoundModel(str(file), source, file)
 
 
 OLLAMA_PREFIX = "ollama:"
@@ -196,12 +173,10 @@ def _short_name(registry: str, namespace: str, model: str, tag: str) -> str:
 
 
 def path_of(model: str) -> Path | None:
-    """The file of a model that another program has here; None if the name has no program's prefix.
+    """The file of a model of Ollama's; None if the name has not its prefix.
 
-    Raises BadModel, with a remedy, if the program has no such model.
+    Raises BadModel, with a remedy, if Ollama has no such model.
     """
-    if model.startswith(OLLAMA_PREFIX):
-        return locate_in_ollama(model, ollama_folders(os.environ, Path.home()))
-    if model.startswith(LM_STUDIO_PREFIX):
-        return locate_in_lm_studio(model, lm_studio_folders(os.environ, Path.home()))
-    return None
+    if model.startswith("lmstudio:"):
+        raise BadModel(f"{model!r}: name a model of LM Studio's by its file, as `midfill models` lists it")
+    return locate_in_ollama(model, ollama_folders(os.environ, Path.home())) if model.startswith(OLLAMA_PREFIX) else None

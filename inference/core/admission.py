@@ -14,7 +14,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from inference.core.connections import REQUEST_S, STRANGER_WAIT_S, Address, LoopShares
 from inference.core.http.responses import error_response
-from inference.core.pages import EVENTS_PATH, KEY_PATH, STATIC_PATH, PageKeys, bearer_of
+from inference.core.pages import KEY_PATH, STATIC_PATH
 from inference.core.users import User, Users
 from inference.engine.request import turn_of
 from protocol.tokens import PROOF_PATH, proof
@@ -23,7 +23,7 @@ SUBPROTOCOL = "midfill"
 TOKEN_SUBPROTOCOL = "midfill.bearer."
 """Offered with the token appended, beside SUBPROTOCOL, by browsers, which cannot set a WebSocket's headers."""
 
-PUBLIC_PATHS = frozenset({"/", "/health", PROOF_PATH, "/dashboard", "/playground"})
+PUBLIC_PATHS = frozenset({"/", "/health", PROOF_PATH, "/playground"})
 """Answered without the token too; the handlers then reveal nothing confidential."""
 
 
@@ -56,16 +56,10 @@ class Access:
     """Judges requests by their headers."""
 
     def __init__(
-        self,
-        token: str,
-        allowed_origins: Collection[str] = (),
-        hosts: HostNames | None = None,
-        users: Users | None = None,
-        pages: PageKeys | None = None,
+        self, token: str, allowed_origins: Collection[str] = (), hosts: HostNames | None = None, users: Users | None = None
     ) -> None:
-        """`token` is the core's own; without `users` it is the only one. `pages` opens the web pages' paths alone."""
+        """`token` is the core's own; without `users` it is the only one."""
         self._users = users
-        self.pages = pages or PageKeys()
         self.allowed_origins = frozenset(allowed_origins)
         self._token = token
         self._hosts = hosts or HostNames()
@@ -89,10 +83,6 @@ class Access:
                     403, f"this core does not accept web pages of {origin!r}: start it with --allow-origin to add the origin"
                 )
         return None
-
-    def opens_page(self, path: str, headers: Headers) -> bool:
-        """Whether the request carries the key of the web pages and stays within them."""
-        return path == EVENTS_PATH and self.pages.admits(bearer_of(headers.get("authorization", "")))
 
     def user(self, headers: Headers, *, is_websocket: bool = False) -> User | None:
         """The user whose token the request carries, exactly once; None without a valid one."""
@@ -143,9 +133,9 @@ class RequireToken:
                 await self._shares.pay(f"stranger {host}", REQUEST_S, STRANGER_WAIT_S)
             else:
                 await self._shares.pay(turn_of(f"http {host}", user.name), REQUEST_S)
-            if user is not None or self._access.opens_page(path, headers):
+            if user is not None:
                 self._admit((scope["client"], scope["server"]))
-                if user is not None and not user.may_use(path):
+                if not user.may_use(path):
                     response = error_response(403, f"a token of the role {user.role!r} is not for {path}")
             elif not (path == KEY_PATH or _is_public(path, headers)):
                 response = error_response(

@@ -14,17 +14,15 @@ from starlette.websockets import WebSocket
 
 from inference.core.admission import Access, RefuseForeign, RequireToken
 from inference.core.connections import Connections, LoopShares
-from inference.core.http.bodies import BodyReader, read_object
+from inference.core.http.bodies import BodyReader
 from inference.core.http.llama_cpp import LlamaCpp
 from inference.core.http.ollama import Ollama
-from inference.core.http.openai import Mistral, OpenAI
+from inference.core.http.openai import OpenAI
 from inference.core.http.requests import Asking
 from inference.core.http.responses import HANDLERS, error_response
-from inference.core.http.tabby import Tabby
 from inference.core.http.text_anchors import TextAnchors
-from inference.core.lifecycle import ConnectedClients, Draining, RefuseWhileDraining
+from inference.core.lifecycle import ConnectedClients
 from inference.core.metrics import Metrics
-from inference.core.pages import Dashboard
 from inference.core.scheduler import Scheduler
 from protocol.errors import BadInput
 from protocol.tokens import NONCE_LENGTHS, PROOF_PATH
@@ -38,24 +36,13 @@ class HttpApi:
         self._clients = clients
         self._metrics = metrics
         asking, bodies = Asking(scheduler, clients.visit, anchors), BodyReader()
-        self._openai, self._tabby = OpenAI(asking, bodies), Tabby(asking, bodies)
-        self._apis = [self._openai, self._tabby, *(api(asking, bodies) for api in (Mistral, LlamaCpp, Ollama))]
+        self._apis = [api(asking, bodies) for api in (OpenAI, LlamaCpp, Ollama)]
 
     @property
     def routes(self) -> list[Route]:
         """The paths of all APIs."""
-        routes = [
-            Route("/health", self.health),
-            Route("/metrics", self.metrics),
-            Route("/v1/completions", self.completions, methods=["POST"]),
-        ]
+        routes = [Route("/health", self.health), Route("/metrics", self.metrics)]
         return [*routes, *(route for api in self._apis for route in api.routes)]
-
-    async def completions(self, request: Request) -> Response:
-        """The answer of OpenAI's API, or of Tabby's, which has the same path and a body with `segments`."""
-        values = await read_object(request)
-        api = self._tabby if "segments" in values else self._openai
-        return await api.completions(request, values)
 
     async def health(self, request: Request) -> Response:
         """The core's status, with 503 if its model cannot be loaded; without the token, only that the core is alive."""
@@ -77,10 +64,8 @@ def make_app(
     access: Access,
     connections: Connections,
     shares: LoopShares,
-    draining: Draining,
-    dashboard: Dashboard,
 ) -> Starlette:
-    """The application; every route requires the token, except liveness, the core's proof and the files of web pages."""
+    """The application; every route requires the token, except liveness and the core's proof."""
     cors = Middleware(
         CORSMiddleware,
         allow_origins=sorted(access.allowed_origins),
@@ -101,14 +86,12 @@ def make_app(
         routes=[
             Route(PROOF_PATH, prove),
             *http.routes,
-            *dashboard.routes,
             WebSocketRoute("/ws", serve_websocket),
             WebSocketRoute("/{path:path}", _no_websocket),
         ],
         middleware=[
             Middleware(RefuseForeign, access=access),
             cors,
-            Middleware(RefuseWhileDraining, draining=draining),
             Middleware(RequireToken, access=access, admit=connections.admit, shares=shares),
         ],
         exception_handlers=HANDLERS,

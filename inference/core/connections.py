@@ -21,7 +21,6 @@ MAX_STRANGERS = 128
 TOKEN_WITHIN_S = 10.0
 """Seconds after which a connection that has not presented the token is ended."""
 LAST_FRAME_S = 1.0
-ACCEPT_ERROR_EVERY_S = 60.0
 
 LOOP_SHARE = 0.1
 """Most of the event loop's time that one user's messages take in the long run."""
@@ -154,20 +153,3 @@ class BoundedWebSocket(WebSocketsSansIOProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
         self._bounds.lost((self.client, self.server))
-
-
-class AcceptErrors:
-    """An event loop's exception handler that reports a shortage of descriptors once a minute.
-
-    asyncio reports it for every connection that it cannot accept, hundreds of times a second.
-    """
-
-    def __init__(self) -> None:
-        self._silent_until = 0.0
-
-    def __call__(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        if "socket.accept()" not in context["message"]:
-            loop.default_exception_handler(context)
-        elif loop.time() >= self._silent_until:
-            self._silent_until = loop.time() + ACCEPT_ERROR_EVERY_S
-            log.error("cannot accept connections: %s", context.get("exception"))

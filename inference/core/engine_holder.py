@@ -11,14 +11,11 @@ from msgspec.structs import replace
 from inference.checkpoints.hub import ReportProgress
 from inference.engine.interface import AnyEngine
 from inference.engine.request import Request
-from inference.engine.slots import Resident
-from inference.loading.speed_record import SpeedRecord, advice
-from inference.text.prompts import PromptSpan
 from kv_store import purges
-from kv_store.interface import StoreStats
+from kv_store.interface import SessionKey, StoreStats
 from protocol import garbage
 from protocol.errors import BadModel, DeviceLost, EngineUnavailable, MidfillError
-from protocol.messages import CompletionRequest, CoreStatus, Usage
+from protocol.messages import CoreStatus
 
 LoadEngine = Callable[[ReportProgress], AnyEngine]
 
@@ -41,7 +38,6 @@ class EngineHolder:
         load: LoadEngine,
         on_status: Callable[[CoreStatus], None],
         forget_saved: Callable[[str], None] | None = None,
-        speeds: SpeedRecord | None = None,
         clear_saved: Callable[[], object] | None = None,
         import_early: Callable[[], None] = lambda: None,
     ) -> None:
@@ -49,9 +45,7 @@ class EngineHolder:
         drops all from disk that no core has open.
 
         `import_early` imports what `load` needs; the model thread calls it before the first request.
-        `speeds` has the model's speed, which is kept when the model is unloaded, and reported if it is low.
         """
-        self._speeds = speeds
         self._load = load
         self._forget_saved = forget_saved
         self._clear_saved = clear_saved
@@ -93,7 +87,7 @@ class EngineHolder:
         if self._engine is None:
             return []
         ended = self._engine.step()
-        detail = self._advice() or self._engine.notice
+        detail = self._engine.notice
         if self.status.state == "ready" and self.status.detail != detail:
             self._set_status(replace(self.status, detail=detail))
         return ended
@@ -106,28 +100,28 @@ class EngineHolder:
     def save(self, seconds: float, *, snapshots: bool) -> bool:
         return self._engine is None or self._engine.save(seconds, snapshots=snapshots)
 
-    def release(self, session: str) -> None:
+    def release(self, session: SessionKey) -> None:
         if self._engine is not None:
             self._engine.release(session)
 
-    def forget(self, session: str) -> None:
-        """Drop the text of the session's document, from disk too, also what other models have saved there."""
+    def forget(self, document: str) -> None:
+        """Drop the text of the document, from disk too, also what other models have saved there."""
         if self._engine is None:
-            self._to_forget.add(session)  # if this attempt fails, the next one forgets it too
+            self._to_forget.add(document)  # if this attempt fails, the next one forgets it too
         try:
             if self._forget_saved is not None:  # first: it also tells the process that follows if this one is killed
-                self._forget_saved(session)
-                self._to_forget.discard(session)
+                self._forget_saved(document)
+                self._to_forget.discard(document)
         finally:
             if self._engine is not None:
-                self._engine.forget(session)
+                self._engine.forget(document)
 
     def forget_purged(self, digests: Collection[str]) -> None:
         """As `forget`, for documents that another core was asked to forget, by the digests of their names."""
         if self._engine is not None:
             for document in self._engine.documents():
                 if purges.digest(document) in digests:
-                    self._engine.forget(f"*/{document}")
+                    self._engine.forget(document)
 
     def free(self, *, disk: bool) -> None:
         """As the engine's; while none is loaded, with `disk`, removes what no core has open."""
@@ -147,12 +141,6 @@ class EngineHolder:
     def stats(self) -> StoreStats | None:
         return None if self._engine is None else self._engine.stats()
 
-    def residents(self) -> tuple[Resident, ...]:
-        return () if self._engine is None else self._engine.residents()
-
-    def prompt_spans(self, request: CompletionRequest, usage: Usage) -> tuple[PromptSpan, ...]:
-        return () if self._engine is None else self._engine.prompt_spans(request, usage)
-
     def rest(self) -> None:
         """Collect garbage; at the first rest since the engine was loaded exclude it, since scanning it takes 0.1 s."""
         if self._is_new:
@@ -164,9 +152,6 @@ class EngineHolder:
     def prepare(self) -> bool:
         """Run one step of the engine's idle work; False if none is left."""
         return self._engine is not None and self._engine.device.prepare()
-
-    def _advice(self) -> str:
-        return "" if self._speeds is None else advice(self._speeds.model, self._speeds.speed)
 
     def abandon(self, error: DeviceLost) -> None:
         """Drop the engine without saving, since the device is unreadable, and announce the failure."""
@@ -180,8 +165,6 @@ class EngineHolder:
         if self._engine is None:
             return
         engine, self._engine, self._is_new = self._engine, None, False
-        if self._speeds is not None:
-            self._speeds.keep()
         give_memory_back = engine.device.give_memory_back
         try:
             engine.close(save_s)
@@ -219,7 +202,7 @@ class EngineHolder:
                 "ready",
                 self.status.model,
                 device=info.device,
-                detail=self._advice() or engine.notice,
+                detail=engine.notice,
                 context_tokens=info.context_tokens,
                 chars_per_token=info.chars_per_token,
             )

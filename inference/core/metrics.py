@@ -1,17 +1,13 @@
-"""Counts the core's requests and tokens since its start, for Prometheus, and writes the log of requests."""
+"""Counts the core's requests and tokens since its start, for Prometheus."""
 
 from __future__ import annotations
 
-import logging
-import secrets
 import time
-from hashlib import blake2s
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 from inference.engine.request import Request
 from kv_store.interface import StoreStats
-from protocol.errors import MidfillError
 from protocol.messages import Completion, Usage
 
 _SUMS = {
@@ -98,30 +94,3 @@ class Metrics:
 
     def _gauge(self, name: str, text: str, *labels: str) -> Gauge:
         return Gauge(f"midfill_{name}", text, labels, registry=self._registry)
-
-
-log = logging.getLogger(__name__)
-
-_LOGGED = ("prompt_tokens", "recomputed_tokens", "generated_tokens", "queue_ms", "prefill_ms", "decode_ms")
-
-
-class RequestLog:
-    """For `--log-format json`, whose lines have these fields. Thread-safe."""
-
-    def __init__(self) -> None:
-        self._key = secrets.token_bytes(16)  # sessions are named after files: lines can be compared within a run only
-
-    def observe(self, request: Request) -> None:
-        outcome = request.outcome
-        fields: dict[str, object] = {
-            "user": request.user,
-            "session": blake2s(request.spec.session.encode(), digest_size=8, key=self._key).hexdigest(),
-            "kind": request.kind,
-            "outcome": request.result,
-            "ms": round((time.perf_counter() - request.submitted) * 1e3, 1),
-        }
-        if isinstance(outcome, Completion):
-            fields |= {name: round(getattr(outcome.usage, name), 1) for name in _LOGGED}
-        elif isinstance(outcome, MidfillError):
-            fields["error"] = outcome.code
-        log.info("request", extra=fields)

@@ -1,31 +1,19 @@
-"""Web pages of the core: their files, the keys that open them, and the dashboard with its stream of events."""
+"""Web pages: their files, and the keys that open them."""
 
 from __future__ import annotations
 
-import asyncio
 import secrets
-import threading
 import time
-from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import aclosing
-from functools import partial
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import psutil
-from msgspec import structs
-from rapidfuzz.distance import Prefix
 from starlette.requests import Request as HttpRequest
-from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, Response, StreamingResponse
+from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, Response
 from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
 
-from inference.core.http.responses import EVENTS, error_response, event
-from inference.core.scheduler import Scheduler, Snapshot
-from inference.engine.request import Request
-from inference.text.prompts import PromptSpan
-from protocol.errors import MidfillError
-from protocol.messages import CoreStatus, Prompt, cache_outcome, estimate_tokens
+from inference.core.http.responses import error_response
 
 STATIC_PATH = "/pages/static"
 BUILT = Path(__file__).with_name("static")
@@ -91,176 +79,7 @@ class PageKeys:
         return self.key if self.admits(shown) or self._codes.pop(shown, 0.0) > self._now() else None
 
 
-MOST_UNREAD = 256
-"""Events that a listener may leave unread; one that leaves more is disconnected."""
-_REMEMBERED_SESSIONS = 256
-
-
-class Feed:
-    """Implements `Watch` for any number of listeners. `see` and `report` may be called from any thread."""
-
-    def __init__(self) -> None:
-        self.built = 0
-        """Number of events built so far."""
-        self._lock = threading.Lock()
-        self._listeners: list[Callable[[bytes | None], None]] = []
-        self.prompts: dict[str, Prompt] = {}
-        """The last prompt of each session; the latest last."""
-        self._forgot_at = 0.0  # requests before it leave nothing here
-        self._process = psutil.Process()
-
-    @property
-    def wanted(self) -> bool:
-        return bool(self._listeners)
-
-    def see(self, snapshot: Snapshot) -> None:
-        stats, answered = snapshot.stats, snapshot.answered
-        self._send(
-            {
-                "event": "snapshot",
-                "waiting": snapshot.waiting,
-                "at_work": snapshot.at_work,
-                "process_bytes": self._process.memory_info().rss,
-                "tiers": [] if stats is None else list(stats.tiers),
-                "evicted_tokens": 0 if stats is None else stats.evicted_tokens,
-                "residents": list(snapshot.residents),
-                "answered": None if answered is None else self._answered(answered, snapshot.prompt_spans),
-            }
-        )
-
-    def forget(self) -> None:
-        """Drop the sessions' last prompts, also of the requests until now; the next ones count as inserting nothing."""
-        with self._lock:
-            self._forgot_at = time.perf_counter()
-            self.prompts.clear()
-
-    def report(self, status: CoreStatus) -> None:
-        """Send the core's status, if there is a listener."""
-        if self.wanted:
-            self._send({"event": "status", **structs.asdict(status)})
-
-    async def listen(self, status: CoreStatus, drop: Callable[[], None]) -> AsyncGenerator[bytes]:
-        """Server-sent events from now on, the status first; they end with `close`.
-
-        Calls `drop`, which disconnects the listener, once it has left MOST_UNREAD events.
-        """
-        loop = asyncio.get_running_loop()
-        unread: asyncio.Queue[bytes | None] = asyncio.Queue()
-
-        def put(one: bytes | None) -> None:
-            if unread.qsize() < MOST_UNREAD:
-                unread.put_nowait(one)
-            else:
-                drop()
-
-        def send(one: bytes | None) -> None:
-            if not loop.is_closed():
-                loop.call_soon_threadsafe(put, one)
-
-        with self._lock:
-            self._listeners.append(send)
-        try:
-            yield event({"event": "status", **structs.asdict(status)})
-            while (one := await unread.get()) is not None:
-                yield one
-        finally:
-            with self._lock:
-                self._listeners.remove(send)
-                if not self._listeners:
-                    self.prompts.clear()
-
-    def close(self) -> None:
-        """End all streams: the core exits."""
-        self._put(None)
-
-    def _send(self, value: dict[str, Any]) -> None:
-        self.built += 1
-        self._put(event(value))
-
-    def _put(self, one: bytes | None) -> None:
-        with self._lock:
-            listeners = list(self._listeners)
-        for send in listeners:
-            send(one)
-
-    def _answered(self, request: Request, prompt_spans: tuple[PromptSpan, ...]) -> dict[str, Any]:
-        session, answer = request.spec.session, request.outcome
-        event: dict[str, Any] = {
-            "at": time.time(),
-            "client": request.client,
-            "session": session,
-            "is_prefetch": request.is_prefetch,
-        }
-        if isinstance(answer, MidfillError):
-            return event | {"outcome": answer.code, "message": str(answer)}
-        completion = request.completion()
-        usage = completion.usage
-        inserted = estimate_tokens(len(self._inserted(request)))
-        return event | {
-            "outcome": "completed",
-            "cache_outcome": cache_outcome(usage, inserted),
-            "usage": structs.asdict(usage),
-            "text": completion.text,
-            "prompt": list(prompt_spans),
-        }
-
-    def _inserted(self, request: Request) -> str:
-        """The text inserted before the cursor since the session's last prompt; nothing if the prefix has changed."""
-        session, prompt = request.spec.session, request.spec.prompt
-        with self._lock:
-            if request.submitted < self._forgot_at:
-                return ""
-            earlier = self.prompts.pop(session, prompt)
-            self.prompts[session] = prompt
-            if len(self.prompts) > _REMEMBERED_SESSIONS:
-                del self.prompts[next(iter(self.prompts))]
-        if earlier.prefix != prompt.prefix:
-            return ""
-        return prompt.increment[Prefix.similarity(earlier.increment, prompt.increment) :]
-
-
-LINK_PATH = "/dashboard/link"
-EVENTS_PATH = "/dashboard/events"
 KEY_PATH = "/pages/key"
-Address = tuple[object, object]
-
-
-class Dashboard:
-    """The routes. A listener is no client: it keeps neither the model loaded nor the core running."""
-
-    def __init__(self, scheduler: Scheduler, feed: Feed, keys: PageKeys, abort: Callable[[Address], None]) -> None:
-        """`abort` ends the connection from and to these hosts and ports at once."""
-        self._scheduler = scheduler
-        self._feed = feed
-        self._keys = keys
-        self._abort = abort
-
-    @property
-    def routes(self) -> Sequence[BaseRoute]:
-        """The page, its files, and what its script requests."""
-        return [
-            *page_routes("dashboard"),
-            key_route(self._keys),
-            Route(LINK_PATH, self.link, methods=["POST"]),
-            Route(EVENTS_PATH, self.events),
-        ]
-
-    async def link(self, _request: HttpRequest) -> Response:
-        """The key of the page, and a code for one use, to whoever has the core's token."""
-        return JSONResponse({"key": self._keys.key, "code": self._keys.new_code()})
-
-    async def events(self, request: HttpRequest) -> Response:
-        """The status now and at every change; what is resident, now and after every answer."""
-        drop = partial(self._abort, (request.scope["client"], request.scope["server"]))
-
-        async def pieces() -> AsyncGenerator[bytes]:
-            async with aclosing(self._feed.listen(self._scheduler.status, drop)) as listening:
-                yield await anext(listening)
-                self._scheduler.look()
-                async for one in listening:
-                    yield one
-
-        return StreamingResponse(pieces(), media_type=EVENTS, headers={"Cache-Control": "no-store"})
 
 
 def key_route(keys: PageKeys) -> Route:

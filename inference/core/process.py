@@ -22,33 +22,27 @@ from pathlib import Path
 from typing import Any, cast
 
 import uvicorn
-from pythonjsonlogger.json import JsonFormatter
 from starlette.applications import Starlette
 
 from inference.core.admission import Access, HostNames
 from inference.core.app import HttpApi, make_app
-from inference.core.connections import AcceptErrors, BoundedHttp, BoundedWebSocket, Connections, LoopShares, raise_file_limit
+from inference.core.connections import BoundedHttp, BoundedWebSocket, Connections, LoopShares, raise_file_limit
 from inference.core.engine_holder import EngineHolder
 from inference.core.http.bodies import MAX_BODY_BYTES
 from inference.core.http.text_anchors import TextAnchors
-from inference.core.lifecycle import ConnectedClients, Draining, Shutdown
-from inference.core.metrics import Metrics, RequestLog
-from inference.core.pages import Dashboard, Feed
-from inference.core.queue import UserLimits
+from inference.core.lifecycle import ConnectedClients, Shutdown
+from inference.core.metrics import Metrics
 from inference.core.scheduler import Scheduler
 from inference.core.users import Users
 from inference.core.websocket import WebSocketApi
-from inference.engine.request import Request
 from inference.loading.engine import import_what_loading_needs
 from inference.loading.options import EngineOptions, engine_options
-from inference.loading.speed_record import SpeedRecord
 from inference.remote.connecting import EngineOpener
 from kv_store.disk_folders import remove_other_models
-from kv_store.interface import document_of
 from kv_store.persistence import purge_saved
 from kv_store.purges import PurgeJournal
 from protocol.errors import AlreadyServed, BadInput, PortInUse
-from protocol.messages import PROTOCOL_VERSION, Completion, CoreStatus
+from protocol.messages import PROTOCOL_VERSION, CoreStatus
 from protocol.rendezvous import (
     CoreAddress,
     SettingValue,
@@ -68,18 +62,16 @@ from protocol.settings import LOCAL_ENGINE, Settings
 
 MAX_LOG_BYTES = 2 * 2**20
 """A log file of this size is renamed to FILE.1, and a new one begins."""
-_FIELDS = "levelname,name,message"  # of a JSON line, besides its time
 
 log = logging.getLogger(__name__)
 
 
-def configure_log(file: Path | None, *, as_json: bool = False) -> None:
+def configure_log(file: Path | None) -> None:
     """Log to stderr, or to `file`, which is rotated at MAX_LOG_BYTES with one predecessor."""
     handler: logging.Handler = logging.StreamHandler(sys.stderr)
     if file is not None:
         handler = RotatingFileHandler(file, maxBytes=MAX_LOG_BYTES, backupCount=1, encoding="utf-8")
-    plain = logging.Formatter("%(asctime)s %(name)s %(levelname)s %(message)s")
-    handler.setFormatter(JsonFormatter(_FIELDS, style=",", timestamp=True) if as_json else plain)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(name)s %(levelname)s %(message)s"))
     logging.basicConfig(level=logging.INFO, handlers=[handler])
     logging.getLogger("httpx2").setLevel(logging.WARNING)  # lower levels report every request
     uvicorn_log = logging.getLogger("uvicorn.error")
@@ -93,6 +85,7 @@ def _is_not_a_refusal(record: logging.LogRecord) -> bool:
 
 
 SHUTDOWN_GRACE_S = 3
+"""Seconds that requests at work have to finish when the core ends."""
 BACKLOG = 128  # pending connections; asyncio accepts up to this many in one turn of its loop
 PING_EVERY_S = 20.0  # a client that has not answered after the same time again is dropped
 WATCH_EVERY_S = 0.2
@@ -111,15 +104,11 @@ class ServeOptions:
     allowed_hosts: tuple[str, ...] = ()  # names of this machine, besides its own and loopback's
     certificate: tuple[Path, Path] | None = None  # the chain and its key; None serves without TLS
     users: Path | None = None  # the file of `server.users`; None has the machine's own token alone
-    limits: UserLimits = field(default_factory=UserLimits)
-    drain_s: float = 5.0  # for requests at work when a signal ends the core
     log_file: Path | None = None  # None logs to stderr
-    log_json: bool = False  # one JSON object per line, with a line per request
     unload_after_s: float | None = 600.0  # without a request
     exit_after_s: float | None = 3600.0  # without a client
     settings: Mapping[str, SettingValue] = field(default_factory=dict)  # published with the core's address
     replaceable: bool = False  # whether clients with other settings may end it, once no other client uses it
-    speed_folder: Path | None = None  # keeps the model's speed on this machine; None keeps none
     runtime_dir: Path | None = None  # None means `protocol.rendezvous.runtime_folder()`
 
 
@@ -133,7 +122,7 @@ def serve(options: ServeOptions, on_published: Callable[[], None] = lambda: None
     process can no longer use its GPU, and the errors of `EngineOpener`. Publishes the address and the token in the
     runtime folder.
     """
-    configure_log(options.log_file, as_json=options.log_json)
+    configure_log(options.log_file)
     if options.certificate is not None:
         check_certificate(*options.certificate)
     users = Users(options.users) if options.users is not None else None
@@ -204,32 +193,17 @@ def _run(
     users: Users | None,
     signals: Sequence[int],
 ) -> bool:
-    clients, metrics, anchors, feed = ConnectedClients(), Metrics(), TextAnchors(), Feed()
-    request_log = RequestLog() if options.log_json else None
-    is_local, cache = options.engine.engine == LOCAL_ENGINE, options.engine.cache_folder
-    speeds = SpeedRecord(options.speed_folder, options.engine) if options.speed_folder and is_local else None
+    clients, metrics, anchors = ConnectedClients(), Metrics(), TextAnchors()
+    cache = options.engine.cache_folder
     journal = None if cache is None else PurgeJournal(cache)
 
-    def observe(request: Request) -> None:
-        metrics.observe(request)
-        if speeds is not None and isinstance(request.outcome, Completion):
-            speeds.note(request.outcome.usage)
-        if request_log is not None:
-            request_log.observe(request)
-
-    def announce(status: CoreStatus) -> None:
-        clients.announce(status)
-        feed.report(status)
-
-    holder = _engine_holder(options.engine, opener, announce, journal, speeds)
-    scheduler = Scheduler(holder, options.unload_after_s, observe, options.limits, feed)
+    holder = _engine_holder(options.engine, opener, clients.announce, journal)
+    scheduler = Scheduler(holder, options.unload_after_s, metrics.observe)
     connections, shares = Connections(raise_file_limit()), LoopShares()
-    draining = Draining(lambda: scheduler.is_idle, options.drain_s)
     shutdown = Shutdown(clients, lambda: scheduler.status, replaceable=options.replaceable)
-    websockets = WebSocketApi(scheduler, clients, connections, shutdown, anchors, draining, shares)
-    dashboard = Dashboard(scheduler, feed, access.pages, connections.abort)
+    websockets = WebSocketApi(scheduler, clients, connections, shutdown, anchors, shares)
     http = HttpApi(scheduler, clients, metrics, anchors)
-    app = make_app(http, websockets.serve, access, connections, shares, draining, dashboard)
+    app = make_app(http, websockets.serve, access, connections, shares)
 
     def is_over() -> bool:
         if users is not None:
@@ -240,11 +214,7 @@ def _run(
         exit_after_s = options.exit_after_s
         if exit_after_s is not None and scheduler.status.state == "failed":
             exit_after_s = min(exit_after_s, FAILED_EXIT_AFTER_S)
-        over = draining.is_over(len(signals)) or scheduler.lost is not None or shutdown.due
-        over = over or _idle_for(clients, exit_after_s)
-        if over or draining.has_begun:
-            feed.close()  # a dashboard is no request to wait for
-        return over
+        return bool(signals) or scheduler.lost is not None or shutdown.due or _idle_for(clients, exit_after_s)
 
     try:
         asyncio.run(serve_app(app, connections, listeners, is_over, options.certificate))
@@ -256,11 +226,7 @@ def _run(
 
 
 def _engine_holder(
-    options: EngineOptions,
-    opener: EngineOpener,
-    announce: Callable[[CoreStatus], None],
-    journal: PurgeJournal | None,
-    speeds: SpeedRecord | None,
+    options: EngineOptions, opener: EngineOpener, announce: Callable[[CoreStatus], None], journal: PurgeJournal | None
 ) -> EngineHolder:
     name, cache = core_name(options.model, options.engine), options.cache_folder
     return EngineHolder(
@@ -268,19 +234,18 @@ def _engine_holder(
         opener.open,
         announce,
         None if cache is None or journal is None else partial(_forget_saved, journal, cache),
-        speeds,
         None if cache is None else partial(remove_other_models, cache),
         import_what_loading_needs if options.engine == LOCAL_ENGINE else lambda: None,
     )
 
 
-def _forget_saved(journal: PurgeJournal, cache: Path, session: str) -> None:
+def _forget_saved(journal: PurgeJournal, cache: Path, document: str) -> None:
     """Tell the user's other cores to forget a document, then remove what is saved of it."""
     try:
-        journal.add(document_of(session))
+        journal.add(document)
     except OSError as error:
         log.warning("the user's other cores cannot be asked to forget a document: %s", error)
-    purge_saved(cache, session)
+    purge_saved(cache, document)
 
 
 def check_certificate(chain: Path, key: Path) -> None:
@@ -299,7 +264,6 @@ async def serve_app(
     certificate: tuple[Path, Path] | None = None,
 ) -> None:
     """Serve HTTP and WebSockets until `is_over`, which is polled; with a certificate the last listener has no TLS."""
-    asyncio.get_running_loop().set_exception_handler(AcceptErrors())
     servers = []
     for listener in listeners:
         has_tls = certificate is not None and listener is not listeners[-1]
@@ -393,21 +357,19 @@ def _url(listener: socket.socket) -> str:
     return f"ws://{f'[{parsed}]' if parsed.version == 6 else parsed}:{port}/ws"
 
 
-def serve_options(settings: Settings, *, separate_users: bool = False, **others: Any) -> ServeOptions:
+def serve_options(settings: Settings, **others: Any) -> ServeOptions:
     """How to serve by these settings; `others` are fields of ServeOptions that no setting decides."""
     engine = replace(
         engine_options(settings),
         model=resolve_model(settings.model),
         engine=resolve_engine(settings.engine),
         cache_folder=cache_folder(),
-        separate_users=separate_users,
     )
     return ServeOptions(
         engine=engine,
         unload_after_s=settings.unload_after_s or None,
         exit_after_s=settings.exit_after_s or None,
         settings=core_settings(settings),
-        speed_folder=cache_folder(),
         **others,
     )
 

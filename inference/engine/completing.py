@@ -59,17 +59,17 @@ def complete(request: Request, shared: SharedState, chunk_tokens: Callable[[], i
     most = min(request.spec.max_tokens, shared.context_tokens // 2)
     request.spec = structs.replace(request.spec, max_tokens=most)
     stable, spec = shared.prompt_of(request), request.spec
-    start = shared.partial_words.start(spec, stable)
+    start = shared.partial_words.start(request, stable)
     request.cost.prompt_tokens = len(start.prompt.token_ids)
     with ExitStack() as stack:
         try:
-            slot = stack.enter_context(shared.slots.acquire(spec.session, start.prompt.token_ids if spec.reuse else packed()))
+            slot = stack.enter_context(shared.slots.acquire(request.session, start.prompt.token_ids if spec.reuse else packed()))
         except MemoryError:  # requeue: capacity is now the number of existing workspaces
             return request.cost.completion("", "cancelled")
         writer = Writer(request, start.prompt, slot, shared.tokenizer, chunk_tokens, shared.healer)
         search = Search(writer, shared.context_tokens)
         histories = shared.histories if spec.reuse else None  # a cold request must always cost the same
-        history = DraftHistory() if histories is None else histories.of(spec.session)
+        history = DraftHistory() if histories is None else histories.of(request.session)
         before = spec.prompt.prefix + spec.prompt.increment
         drafts = shared.histories is not None and writer.can_draft and not search.others
         drafter = writer.drafter(history, history.suggested.rest_after(before)) if drafts else None
@@ -81,7 +81,7 @@ def complete(request: Request, shared: SharedState, chunk_tokens: Callable[[], i
         if text.stream.text:
             history.remember(before, completion.text or text.stream.text, text.token_ids)
         start.remember(text.token_ids)
-        return structs.replace(completion, is_short=request.is_short)
+        return structs.replace(completion, is_short=request.session.is_short)
 
 
 def _answer(request: Request, writer: Writer, search: Search, first: Text) -> Steps[tuple[Completion, Text]]:

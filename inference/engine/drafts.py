@@ -13,6 +13,7 @@ from inference.backends.model import Choice
 from inference.engine.sessions import drop_document
 from inference.text.token_ids import TokenIds, packed, place_of, place_of_last
 from inference.text.tokenization import LRUCache
+from kv_store.interface import SessionKey
 
 DRAFT_COST = 0.2
 """Cost of one more token in a short forward, relative to a forward of one: 0.05 to 0.2 for the CPU kernel."""
@@ -214,9 +215,9 @@ class DraftHistories:
     """The draft history of each session, bounded; it contains document text and never reaches the disk."""
 
     def __init__(self) -> None:
-        self._sessions: LRUCache[str, DraftHistory] = LRUCache(MAX_SESSIONS, MAX_BYTES)
+        self._sessions: LRUCache[SessionKey, DraftHistory] = LRUCache(MAX_SESSIONS, MAX_BYTES)
 
-    def of(self, session: str) -> DraftHistory:
+    def of(self, session: SessionKey) -> DraftHistory:
         """The draft history of a session, created if missing."""
         history = self._sessions.get(session)
         if history is None:
@@ -224,10 +225,10 @@ class DraftHistories:
             self._sessions.put(session, history, BYTES_PER_SESSION)
         return history
 
-    def sessions(self) -> Iterable[str]:
+    def sessions(self) -> Iterable[SessionKey]:
         """The sessions that have a history."""
         return self._sessions
 
-    def forget(self, session: str) -> None:
-        """Drop the draft history of the session's document, for every client."""
-        drop_document(self._sessions, session)
+    def forget(self, document: str) -> None:
+        """Drop the draft histories of the document, of every client."""
+        drop_document(self._sessions, document)

@@ -17,14 +17,12 @@ from inference.engine.interface import AnyEngine, DeviceHooks, EngineInfo
 from inference.engine.partial_words import PartialWordCache
 from inference.engine.request import Request
 from inference.engine.short_prompts import PrefillSpeed
-from inference.engine.slots import Resident, Slots
+from inference.engine.slots import Slots
 from inference.text.healing import Healer
-from inference.text.prompts import PromptSpan, prompt_spans_of
 from inference.text.tokenization import TextTokenizer
-from kv_store.interface import StoreStats, document_of
+from kv_store.interface import SessionKey, StoreStats
 from kv_store.store import PagedStore
 from protocol.errors import DeviceLost, MidfillError
-from protocol.messages import CompletionRequest, Usage
 
 log = logging.getLogger(__name__)
 
@@ -39,7 +37,6 @@ class EngineConfig:
     kept: int = 1  # of them: number of prompts that are resident without a copy while nothing is at work
     batching: bool = True  # requests share forwards, as many as there are slots
     speculation: bool = True  # drafts are verified in one forward
-    separate_users: bool = False  # users reuse nothing of each other's
 
 
 class Engine(AnyEngine):
@@ -64,9 +61,7 @@ class Engine(AnyEngine):
         self.tokenizer = tokenizer
         self._model = model
         self._store = store
-        self._slots = Slots(
-            config.slots, config.kept, model.new_workspace, store, model.context_tokens, separate_users=config.separate_users
-        )
+        self._slots = Slots(config.slots, config.kept, model.new_workspace, store, model.context_tokens)
         self._histories = DraftHistories()
         speed = PrefillSpeed(assumed_fast=not info.device.startswith("cpu"))
         self._shared = SharedState(
@@ -126,17 +121,17 @@ class Engine(AnyEngine):
                 run.end(Stopped())
         return self._chunks.take_ended()
 
-    def forget(self, session: str) -> None:
-        """Drop the KV and the remembered suggestions of the session's document, for every client."""
-        self._slots.forget(session)
-        self._histories.forget(session)
-        self._shared.partial_words.forget(session)
+    def forget(self, document: str) -> None:
+        """Drop the KV and the remembered suggestions of the document, for every client."""
+        self._slots.forget(document)
+        self._histories.forget(document)
+        self._shared.partial_words.forget(document)
 
     def documents(self) -> set[str]:
-        remembered = map(document_of, chain(self._histories.sessions(), self._shared.partial_words.sessions()))
-        return self._slots.documents().union(remembered)
+        remembered = chain(self._histories.sessions(), self._shared.partial_words.sessions())
+        return self._slots.documents().union(each.document for each in remembered)
 
-    def release(self, session: str) -> None:
+    def release(self, session: SessionKey) -> None:
         self._slots.unpin(session)
 
     def save(self, seconds: float | None = None, *, snapshots: bool = True) -> bool:
@@ -162,16 +157,6 @@ class Engine(AnyEngine):
     def stats(self) -> StoreStats:
         slots = self._slots
         return replace(self._store.stats(), workspaces=slots.allocated, workspaces_bytes=slots.workspaces_bytes)
-
-    def residents(self) -> tuple[Resident, ...]:
-        return self._slots.residents()
-
-    def prompt_spans(self, request: CompletionRequest, usage: Usage) -> tuple[PromptSpan, ...]:
-        return prompt_spans_of(request, usage, self.tokenizer, self._shared.context_tokens, self._shared.healer)
-
-    def check_integrity(self) -> None:
-        """Raise AssertionError if the store's accounts are inconsistent."""
-        self._store.check_integrity()
 
     def abandon(self) -> None:
         """Release the store's system resources without saving, since the device is unreadable."""

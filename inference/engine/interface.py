@@ -10,11 +10,9 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from inference.engine.request import Request
-from inference.engine.slots import Resident
-from inference.text.prompts import PromptSpan
 from inference.text.tokenization import TextTokenizer
-from kv_store.interface import StoreStats
-from protocol.messages import Completion, CompletionRequest, Usage
+from kv_store.interface import SessionKey, StoreStats
+from protocol.messages import Completion, CompletionRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,12 +62,12 @@ class AnyEngine(Protocol):
         """Start a request; at most `capacity` can be at work. It ends within one step after it became unwanted."""
         ...
 
-    def complete(self, spec: CompletionRequest) -> Completion:
+    def complete(self, spec: CompletionRequest, user: str = "") -> Completion:
         """Run one request to its end; raises the error that ended it, such as BadInput for an invalid request.
 
         `max_tokens=0` makes the whole prompt resident, saves it and returns an empty text.
         """
-        request = Request(spec)
+        request = Request(spec, user=user)
         self.begin(request)
         while not request.has_ended:
             self.step()
@@ -90,15 +88,15 @@ class AnyEngine(Protocol):
         """Make a `step` that waits return soon: there is a new request or a cancelled one. From any thread."""
         return
 
-    def forget(self, session: str) -> None:
-        """Drop the KV of the session's document, for every client."""
+    def forget(self, document: str) -> None:
+        """Drop the KV of the document, for every client."""
         ...
 
     def documents(self) -> set[str]:
         """The documents whose text or KV the engine may have."""
         return set()
 
-    def release(self, session: str) -> None:
+    def release(self, session: SessionKey) -> None:
         """Treat the session's KV as no longer needed, because its document is closed."""
         ...
 
@@ -115,18 +113,6 @@ class AnyEngine(Protocol):
 
     def stats(self) -> StoreStats:
         """Statistics of the resident KV."""
-        ...
-
-    def residents(self) -> tuple[Resident, ...]:
-        """The resident tokens of each session, the latest first; only the latest of very many."""
-        ...
-
-    def prompt_spans(self, request: CompletionRequest, usage: Usage) -> tuple[PromptSpan, ...]:
-        """The prompt of a completed request: what was resident of it, and what was computed.
-
-        `usage` does not tell recomputed typed bytes (token healing) from others, so that the border may be off by the
-        tokens of the partial word at the cursor.
-        """
         ...
 
     def abandon(self) -> None:

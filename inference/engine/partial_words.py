@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 
+from inference.engine.request import Request
 from inference.engine.sessions import drop_document
 from inference.text.prompts import TokenizedPrompt
 from inference.text.token_ids import BYTES_PER_ID, TokenIds, packed
 from inference.text.tokenization import LRUCache
+from kv_store.interface import SessionKey
 from protocol.messages import CompletionRequest
 
 MAX_SESSIONS = 256
@@ -74,11 +76,11 @@ class PartialWordCache:
     def __init__(self, spell: Callable[[int], bytes | None]) -> None:
         """`spell` gives a token's bytes; None if it is no text."""
         self._spell = spell
-        self._sessions: LRUCache[str, list[_PromptCompletions]] = LRUCache(MAX_SESSIONS, MAX_BYTES)
+        self._sessions: LRUCache[SessionKey, list[_PromptCompletions]] = LRUCache(MAX_SESSIONS, MAX_BYTES)
 
-    def start(self, request: CompletionRequest, stable: TokenizedPrompt) -> TypedStart:
+    def start(self, request: Request, stable: TokenizedPrompt) -> TypedStart:
         """The start of this request's decoding; `stable` is its prompt up to the partial word."""
-        if not (stable.typed and _is_comparable(request)):
+        if not (stable.typed and _is_comparable(request.spec)):
             return TypedStart(stable, stable)
         memory = self._sessions.get(request.session)
         if memory is None:
@@ -97,13 +99,13 @@ class PartialWordCache:
         )
         return TypedStart(stable, prompt, memory)
 
-    def sessions(self) -> Iterable[str]:
+    def sessions(self) -> Iterable[SessionKey]:
         """The sessions of which something is known."""
         return self._sessions
 
-    def forget(self, session: str) -> None:
-        """Drop what is known of the session's document, for every client."""
-        drop_document(self._sessions, session)
+    def forget(self, document: str) -> None:
+        """Drop what is known of the document, for every client."""
+        drop_document(self._sessions, document)
 
     def clear(self) -> None:
         """Drop what is known of every document."""

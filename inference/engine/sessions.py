@@ -1,4 +1,4 @@
-"""Names sessions so that those of different users never meet."""
+"""Makes keys of sessions from the names that clients give them, so that those of different users never meet."""
 
 from __future__ import annotations
 
@@ -6,57 +6,31 @@ import re
 from typing import Any
 
 from inference.text.tokenization import LRUCache
-from kv_store.interface import document_of
+from kv_store.interface import SessionKey
 from protocol.messages import ANONYMOUS
 
-_SHORT = "~short"
 USER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@+-]{0,63}")
+_USERS_DOCUMENT = re.compile(f"{USER_NAME.pattern}/")
 
 
-def session_of_user(user: str, session: str) -> str:
-    """The session's name in the core: `client/user/document`, which no other user's session can have.
+def session_key(name: str, user: str = "") -> SessionKey:
+    """The key of a session that the user's client names `client/document`, or ANONYMOUS for its unrelated prompts.
 
-    A user's name has no slash. Without a user (the core's own token) the name stays as it is, unless it looks like a
-    user's.
+    A user's name has no slash. Without a user (the core's own token) the document is as the client names it, unless
+    that looks like a user's.
     """
-    if not user:
-        client, _, document = session.partition("/")
-        return f"{client}//{document}" if user_of(session) else session
-    if session == ANONYMOUS:
-        return f"{ANONYMOUS}/{user}/"
-    client, slash, document = session.partition("/")
-    return f"{client}/{user}/{document}" if slash else f"/{user}/{session}"
+    client, _, document = name.partition("/")
+    is_anonymous = client == ANONYMOUS
+    if not document and not (user and is_anonymous):
+        client, document = "", name
+    if user:
+        document = f"{user}/{document}"
+    elif _USERS_DOCUMENT.match(document):
+        document = f"/{document}"
+    return SessionKey(client, document, user, is_anonymous)
 
 
-def is_of_user(user: str, session: str) -> bool:
-    """Whether a name by `session_of_user` belongs to the user."""
-    return session.split("/", 2)[1:2] == [user]
-
-
-def user_of(session: str) -> str:
-    """The user in a name by `session_of_user`; empty for the core's own token."""
-    name, slash, _ = document_of(session).partition("/")
-    return name if slash and USER_NAME.fullmatch(name) else ""
-
-
-def drop_document(known: LRUCache[str, Any], session: str) -> None:
-    """Remove what is known, by session, of the session's document."""
-    document = document_of(session)
-    for each in [each for each in known if document_of(each) == document]:
+def drop_document(known: LRUCache[SessionKey, Any], document: str) -> None:
+    """Remove what is known, by session, of a document."""
+    for each in [each for each in known if each.document == document]:
         known.remove(each)
-
-
-def short_session(session: str) -> str:
-    """The session of a session's short prompts, of the same document: it has a workspace of its own."""
-    client, slash, document = session.partition("/")
-    return f"{client}{_SHORT}/{document}" if slash else f"{_SHORT}/{session}"
-
-
-def is_short(session: str) -> bool:
-    """Whether a name is by `short_session`."""
-    return session.partition("/")[0].endswith(_SHORT)
-
-
-def is_anonymous(session: str) -> bool:
-    """Whether the session stands for a user's unrelated prompts, which are distinguished by their text."""
-    return session == ANONYMOUS or session.startswith(f"{ANONYMOUS}/")

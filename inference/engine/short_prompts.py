@@ -10,9 +10,9 @@ from statistics import median
 from msgspec import structs
 
 from inference.engine.request import Request
-from inference.engine.sessions import short_session
 from inference.text.prompts import TokenizedPrompt, short_prompt
 from inference.text.token_ids import TokenIds
+from kv_store.interface import SessionKey
 from protocol.messages import SLACK_TOKENS, CompletionRequest
 
 LEAST_TOKENS = 32
@@ -20,7 +20,7 @@ LEAST_TOKENS = 32
 _REMEMBERED = 8
 
 Tokenize = Callable[[CompletionRequest], TokenizedPrompt]
-Missing = Callable[[str, TokenIds], int]
+Missing = Callable[[SessionKey, TokenIds], int]
 """How many tokens of a session's prompt are not resident."""
 
 
@@ -42,24 +42,24 @@ class PrefillSpeed:
 
 
 def choose_prompt(request: Request, tokenize: Tokenize, missing: Missing, speed: PrefillSpeed) -> TokenizedPrompt:
-    """The request's prompt as tokens; if that is the short one, it and its session replace those of `request.spec`.
+    """The request's prompt as tokens; if that is the short one, it and its session replace those of the request.
 
     A short prompt that is resident goes on until the whole one needs no more tokens than it: so no key waits for the
     change from one to the other.
     """
     spec = request.spec
     whole = tokenize(spec)
-    if not (spec.max_prefill_ms and spec.max_tokens and spec.reuse) or request.is_short:
+    if not (spec.max_prefill_ms and spec.max_tokens and spec.reuse) or request.session.is_short:
         return whole
-    left = missing(spec.session, whole.token_ids)
+    left = missing(request.session, whole.token_ids)
     if left <= SLACK_TOKENS:
         return whole
-    nearer = structs.replace(spec, prompt=short_prompt(spec.prompt), session=short_session(spec.session))
+    nearer = structs.replace(spec, prompt=short_prompt(spec.prompt))
     short = tokenize(nearer)
-    short_left = missing(nearer.session, short.token_ids)
+    short_left = missing(request.session.short, short.token_ids)
     is_resident = 2 * short_left < len(short.token_ids)
     takes_long = speed.seconds(left - short_left) * 1e3 > spec.max_prefill_ms
     if left < short_left + request.cost.block_tokens or not (is_resident or takes_long):
         return whole
-    request.spec, request.is_short = nearer, True
+    request.spec, request.session = nearer, request.session.short
     return short

@@ -7,14 +7,12 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from operator import itemgetter
 
 from inference.backends.model import Chunk
-from inference.engine.sessions import is_anonymous, is_short, short_session, user_of
 from inference.text.token_boundaries import AllowedIds
 from inference.text.token_ids import TokenIds, common_prefix_length, packed
-from kv_store.interface import Workspace, document_of
+from kv_store.interface import NO_SESSION, SessionKey, Workspace
 from kv_store.store import PagedStore
 
 SAVE_BEYOND = 4
@@ -31,13 +29,11 @@ class Slot:
     on behind the last of them: with recurrent layers, they end where the workspace has a snapshot.
     """
 
-    def __init__(self, workspace: Workspace, store: PagedStore, *, separate_users: bool = False) -> None:
-        """`separate_users` lets a user's request reuse nothing that others' requests have computed."""
-        self._separates_users = separate_users
+    def __init__(self, workspace: Workspace, store: PagedStore) -> None:
         self.workspace = workspace
         self.store = store
         self.token_ids = packed()
-        self.session = ""
+        self.session = NO_SESSION
         self.left_at = 0
         """Where the prompt that was prepared last leaves those before it, whether or not a forward can go on there."""
         self._saveable = 0  # leading tokens of a prompt, not of a completion or a cold run
@@ -45,15 +41,13 @@ class Slot:
         self._dropped_on_release = False  # its prompt is dropped when the slot is released
         self._is_pinned = False
 
-    def prepare(self, wanted: TokenIds, session: str) -> int:
+    def prepare(self, wanted: TokenIds, session: SessionKey) -> int:
         """Bring the longest resident prefix of `wanted` into the workspace; its length.
 
         Crops the workspace if it holds the longest match; otherwise saves its prompt and loads the store's match. Looks
         in the store only if at least WORTH_A_LOOK tokens are missing.
         """
         common = common_prefix_length(self.token_ids, wanted)
-        if self._namespace(session) != self._namespace(self.session):
-            common = 0
         self.left_at = common
         if len(wanted) - self.workspace.resumable(common) < WORTH_A_LOOK:
             self.crop(common, will_change=session != self.session)
@@ -66,7 +60,7 @@ class Slot:
         self._own(session)
         return length
 
-    def prepare_cold(self, session: str) -> None:
+    def prepare_cold(self, session: SessionKey) -> None:
         """Empty the workspace for a request of this session."""
         self.crop(0)
         self.left_at = 0
@@ -102,31 +96,30 @@ class Slot:
     def save(self) -> None:
         """Save the prompt to the store under its session's name, unless it must be forgotten."""
         if self._saveable and not self._dropped_on_release:
-            token_ids, namespace = self.token_ids[: self._saveable], self._namespace(self.session)
-            self.store.insert_prefix(token_ids, self.workspace, self.session, namespace)
+            self.store.insert_prefix(self.token_ids[: self._saveable], self.workspace, self.session)
             self._saved = self._saveable
 
     @property
     def is_saved(self) -> bool:
         return self._dropped_on_release or self._saved == self._saveable
 
-    def forget(self, session: str) -> None:
-        """Drop the resident prompt if it belongs to the session's document."""
-        if document_of(session) == document_of(self.session):
+    def forget(self, document: str) -> None:
+        """Drop the resident prompt if it belongs to the document."""
+        if document == self.session.document:
             self.unpin()
             self.token_ids = packed()
             self._saveable = self._saved = 0
-            self.session = ""
+            self.session = NO_SESSION
             if self.workspace.snapshots is not None:
                 self.workspace.snapshots.drop_beyond(0)
 
-    def drop_on_release(self, session: str) -> None:
+    def drop_on_release(self, document: str) -> None:
         """As `forget`, for a slot in use: its prompt is not saved any more, and `on_release` drops it."""
-        self._dropped_on_release |= document_of(session) == document_of(self.session)
+        self._dropped_on_release |= document == self.session.document
 
     def on_release(self) -> None:
         if self._dropped_on_release:
-            self.forget(self.session)
+            self.forget(self.session.document)
             self._dropped_on_release = False
 
     def unpin(self) -> None:
@@ -140,12 +133,12 @@ class Slot:
         self._saveable = min(self._saveable, length)
         self._saved = min(self._saved, length)
 
-    def _load(self, wanted: TokenIds, common: int, session: str) -> int:
+    def _load(self, wanted: TokenIds, common: int, session: SessionKey) -> int:
         """Load the store's match if a forward can go on deeper in it than behind the `common` tokens in the workspace.
 
         Returns the resident length.
         """
-        with self.store.match_prefix(wanted, self._namespace(session)) as match:
+        with self.store.match_prefix(wanted) as match:
             self.left_at = max(common, match.length)
             deeper = match.resumable(self.workspace) > self.workspace.resumable(common)
             self.crop(common, will_change=deeper or session != self.session)
@@ -153,10 +146,7 @@ class Slot:
                 return len(self.token_ids)
             return self.workspace.resumable(match.load(self.workspace, start=common))
 
-    def _namespace(self, session: str) -> str:
-        return user_of(session) if self._separates_users else ""
-
-    def _own(self, session: str) -> None:
+    def _own(self, session: SessionKey) -> None:
         """Pin this session, and unpin the previous one."""
         if session != self.session or not self._is_pinned:
             self.store.unpin(self.session)
@@ -168,18 +158,6 @@ class Slot:
 log = logging.getLogger(__name__)
 
 
-MOST_RESIDENTS = 32
-
-
-@dataclass(frozen=True, slots=True)
-class Resident:
-    """The tokens of a session's last prompt that are resident: in its workspace, and in each tier of the store."""
-
-    session: str
-    workspace: int
-    tiers: tuple[int, ...] = ()  # in the order of `StoreStats.tiers`
-
-
 class Slots:
     """Up to `count` workspaces, `kept` of them for prompts of documents that take turns.
 
@@ -188,28 +166,20 @@ class Slots:
     """
 
     def __init__(
-        self,
-        count: int,
-        kept: int,
-        new_workspace: Callable[[], Workspace],
-        store: PagedStore,
-        context_tokens: int,
-        *,
-        separate_users: bool = False,
+        self, count: int, kept: int, new_workspace: Callable[[], Workspace], store: PagedStore, context_tokens: int
     ) -> None:
-        """`context_tokens` is the capacity of a workspace; `separate_users` as in `Slot`."""
+        """`context_tokens` is the capacity of a workspace."""
         self.count = count
         """Most workspaces that can exist."""
         self._kept = kept
         self._store = store
         self._new_workspace = new_workspace
-        self._separates_users = separate_users
         self._context_tokens = context_tokens
         self._idle = [self._new()]  # the least recently used first
         self._in_use: list[Slot] = []
 
     @contextmanager
-    def acquire(self, session: str, token_ids: TokenIds) -> Iterator[Slot]:
+    def acquire(self, session: SessionKey, token_ids: TokenIds) -> Iterator[Slot]:
         """A workspace for a request of this session; MemoryError if all are in use and another cannot be allocated.
 
         Prefers the workspace with the session's last prompt, so that typing copies nothing; then a new one that is
@@ -220,55 +190,43 @@ class Slots:
         slot = self._choose(session, token_ids)
         self._in_use.append(slot)
         try:
-            self._share(session, token_ids, slot)
+            self._share(token_ids, slot)
             yield slot
         finally:
             self._in_use.remove(slot)
             self._idle.append(slot)
             slot.on_release()
 
-    def missing(self, session: str, token_ids: TokenIds) -> int:
+    def missing(self, session: SessionKey, token_ids: TokenIds) -> int:  # noqa: ARG002 - a prompt of any session serves
         """Number of these tokens behind the deepest place, in a workspace or the store, where a forward could go on."""
-        namespace = user_of(session) if self._separates_users else ""
         slots = (*self._idle, *self._in_use)
-        lengths = [slot.reusable(token_ids) for slot in slots if not self._separates_users or user_of(slot.session) == namespace]
-        missing = len(token_ids) - max(lengths, default=0)
+        missing = len(token_ids) - max(slot.reusable(token_ids) for slot in slots)
         if missing >= WORTH_A_LOOK:
-            with self._store.match_prefix(token_ids, namespace) as match:
+            with self._store.match_prefix(token_ids) as match:
                 missing = min(missing, len(token_ids) - match.resumable(slots[0].workspace))
         return missing
 
-    def forget(self, session: str) -> None:
-        """Drop the text of the session's document, here and in the store, from every client's sessions.
+    def forget(self, document: str) -> None:
+        """Drop the text of the document, here and in the store, from every client's sessions.
 
         A workspace in use is dropped when it is released, and not saved until then.
         """
         for slot in self._idle:
-            slot.forget(session)
+            slot.forget(document)
         for slot in self._in_use:
-            slot.drop_on_release(session)
-        self._store.purge(session)
+            slot.drop_on_release(document)
+        self._store.purge(document)
 
     def documents(self) -> set[str]:
         """The documents of all prompts here and in the store."""
-        here = {document_of(slot.session) for slot in (*self._idle, *self._in_use) if slot.session}
+        here = {slot.session.document for slot in (*self._idle, *self._in_use) if slot.session.document}
         return here.union(self._store.documents())
 
-    def unpin(self, session: str) -> None:
+    def unpin(self, session: SessionKey) -> None:
         """Unpin the session's prompts: the store may evict them by its ordinary rules."""
         for slot in (*self._idle, *self._in_use):
-            if slot.session in (session, short_session(session)):
+            if slot.session in (session, session.short):
                 slot.unpin()
-
-    def residents(self) -> tuple[Resident, ...]:
-        """The resident tokens of the latest MOST_RESIDENTS sessions in workspaces, and of as many in the store."""
-        lengths: dict[str, int] = {}
-        for slot in (*reversed(self._in_use), *reversed(self._idle)):  # of a session with several, the latest
-            if slot.session and slot.token_ids:
-                lengths.setdefault(slot.session, len(slot.token_ids))
-        stored = {stats.session: stats.tokens for stats in self._store.session_stats(MOST_RESIDENTS)}
-        sessions = dict.fromkeys((*list(lengths)[:MOST_RESIDENTS], *stored))
-        return tuple(Resident(name, lengths.get(name, 0), stored.get(name, ())) for name in sessions)
 
     def save(self, seconds: float | None = None) -> bool:
         """Save the resident prompts to the store, the most recently used first, for about `seconds`.
@@ -281,7 +239,7 @@ class Slots:
                 slot.save()
                 if time.monotonic() >= until:
                     return False
-        loose = sorted(self._idle, key=lambda slot: not is_short(slot.session))  # those of short prompts first
+        loose = sorted(self._idle, key=lambda slot: not slot.session.is_short)  # those of short prompts first
         for slot in loose[: max(0, self.allocated - self._kept)]:
             slot.unpin()
             self._idle.remove(slot)
@@ -290,7 +248,7 @@ class Slots:
     def clear(self, *, keep_workspaces: bool) -> None:
         """Drop all prompts, unsaved ones too, and free all workspaces but one; no workspace may be in use."""
         for slot in self._idle:
-            slot.forget(slot.session)
+            slot.forget(slot.session.document)
         if not keep_workspaces:
             self._idle.clear()  # first, so that the new workspace takes no memory in addition
             self._idle.append(self._new())
@@ -307,16 +265,16 @@ class Slots:
         snapshots = sum(each.snapshots.used_bytes for each in workspaces if each.snapshots is not None)
         return snapshots + sum(each.bytes_per_token * self._context_tokens for each in workspaces)
 
-    def _choose(self, session: str, token_ids: TokenIds) -> Slot:
+    def _choose(self, session: SessionKey, token_ids: TokenIds) -> Slot:
         own = [slot for slot in self._idle if slot.session == session]
-        if is_anonymous(session):
+        if session.is_anonymous:
             own = _by_shared_tokens(own, token_ids)
-        empty = [slot for slot in self._idle if not slot.session]
-        whole = sum(not is_short(slot.session) for slot in (*self._idle, *self._in_use))
+        empty = [slot for slot in self._idle if not slot.session.document]
+        whole = sum(not slot.session.is_short for slot in (*self._idle, *self._in_use))
         may_grow = whole < self._kept or not self._idle
-        if is_short(session):  # it takes the place of no whole prompt, and its workspace is freed at the next rest
+        if session.is_short:  # it takes the place of no whole prompt, and its workspace is freed at the next rest
             may_grow = True
-            empty += [slot for slot in self._idle if is_short(slot.session)]
+            empty += [slot for slot in self._idle if slot.session.is_short]
         if not own and not empty and may_grow and self.allocated < self.count:
             try:
                 return self._new()
@@ -330,16 +288,11 @@ class Slots:
         return slot
 
     def _new(self) -> Slot:
-        return Slot(self._new_workspace(), self._store, separate_users=self._separates_users)
+        return Slot(self._new_workspace(), self._store)
 
-    def _share(self, session: str, token_ids: TokenIds, slot: Slot) -> None:
-        """Save the other prompts that share more leading tokens with `token_ids` than the slot's does.
-
-        With separate users, another user's prompts are of no use, and saving them would tell of them by its time.
-        """
+    def _share(self, token_ids: TokenIds, slot: Slot) -> None:
+        """Save the other prompts that share more leading tokens with `token_ids` than the slot's does."""
         others = [other for other in (*self._idle, *self._in_use) if other is not slot and other.token_ids]
-        if self._separates_users:
-            others = [other for other in others if user_of(other.session) == user_of(session)]
         length = slot.reusable(token_ids) if others else 0
         for other in others:
             if other.reusable(token_ids) > length + SAVE_BEYOND:

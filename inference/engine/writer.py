@@ -22,7 +22,7 @@ from inference.text.prompts import TokenizedPrompt
 from inference.text.stops import Stops
 from inference.text.token_ids import TextStream, TokenIds, packed
 from inference.text.tokenization import TextTokenizer
-from protocol.messages import CompletionRequest, FinishReason, TokenLogprob
+from protocol.messages import FinishReason, Sampling, TokenLogprob
 
 SNAPSHOT_EVERY = 256
 """Prompt tokens; a cursor that goes elsewhere shares any number of tokens with earlier prompts."""
@@ -35,29 +35,16 @@ HARDLY_ANY = 3
 class Sampler:
     """Adds to each chunk how its next token is chosen; one per run of a request."""
 
-    def __init__(self, request: CompletionRequest) -> None:
-        self._sampling = request.sampling
-        self._top = request.top_logprobs
-        self._random = random.Random(None if request.sampling is None else request.sampling.seed)
+    def __init__(self, sampling: Sampling | None) -> None:
+        self.sampling = sampling
+        self._random = random.Random(None if sampling is None else sampling.seed)
 
-    @property
-    def is_greedy(self) -> bool:
-        """Whether only the most probable token counts, which is what a forward can verify a draft with."""
-        return self._sampling is None and not self._top
-
-    def apply(self, chunk: Chunk, top: int = 0) -> Chunk:
-        """The chunk, with how its next token is chosen, and at least `top` of the most probable tokens returned."""
-        if self.is_greedy and not top:
-            return chunk
-        sampling = self._sampling
-        point = self._random.random()
-        draw = None if sampling is None else Draw(point, sampling.temperature, sampling.top_p, sampling.top_k)
-        return replace(chunk, draw=draw, top=max(top, self._top or 0))
-
-    def report(self, choice: Choice, text: str, tokenizer: TextTokenizer) -> TokenLogprob:
-        """The completion's report of a chosen token that added `text`."""
-        top = [((tokenizer.bytes_of(id_) or b"").decode("utf-8", "replace"), logprob) for id_, logprob in choice.top[: self._top]]
-        return TokenLogprob(text, choice.logprob, tuple(top))
+    def apply(self, chunk: Chunk, top: int) -> Chunk:
+        """The chunk, with how its next token is chosen, and `top` of the most probable tokens returned."""
+        if (sampling := self.sampling) is None:
+            return replace(chunk, top=top) if top else chunk
+        draw = Draw(self._random.random(), sampling.temperature, sampling.top_p, sampling.top_k)
+        return replace(chunk, draw=draw, top=top)
 
 
 def spelling(tokens: Sequence[TokenLogprob], text: str) -> tuple[TokenLogprob, ...]:
@@ -115,11 +102,11 @@ class Writer:
     _sampler: Sampler = field(init=False)
 
     def __post_init__(self) -> None:
-        self._sampler = Sampler(self.request.spec)
+        self._sampler = Sampler(self.request.spec.sampling)
 
     @property
     def can_draft(self) -> bool:
-        return self.request.spec.max_tokens > 0 and self._sampler.is_greedy
+        return self.request.spec.max_tokens > 0 and self._sampler.sampling is None
 
     @property
     def ranks(self) -> bool:
@@ -225,18 +212,18 @@ class Writer:
             return whole
         text.logprobs.append(choice.logprob)
         self.request.cost.generated_tokens += is_generated
-        if self.request.spec.top_logprobs is not None:
-            text.reported.append(self._sampler.report(choice, text.stream.text[before:], self.tokenizer))
+        if self.request.spec.token_logprobs:
+            text.reported.append(TokenLogprob(text.stream.text[before:], choice.logprob))
         return whole
 
     def _match(self) -> int:
         """Number of leading tokens that are not recomputed; excludes the last one if its next token is requested."""
         spec = self.request.spec
         if not spec.reuse:
-            self.resident.prepare_cold(spec.session)
+            self.resident.prepare_cold(self.request.session)
             return 0
         token_ids = self.prompt.token_ids
-        return self.resident.prepare(token_ids[:-1] if spec.max_tokens else token_ids, spec.session)
+        return self.resident.prepare(token_ids[:-1] if spec.max_tokens else token_ids, self.request.session)
 
     def _ends_line(self, token_id: int) -> bool:
         return b"\n" in (self.tokenizer.bytes_of(token_id) or b"")

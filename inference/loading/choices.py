@@ -6,7 +6,7 @@ import os
 import platform
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +16,10 @@ from inference.loading.instead import llama_server_for
 from inference.loading.main_memory import main_memory
 from inference.loading.options import Gpu, engine_options, find_llama_server
 from inference.loading.placement import Machine, plan_load
-from inference.loading.speed_record import Speed, SpeedRecord, is_fast, recommended
 from protocol.errors import BadModel, MidfillError
 from protocol.installation import version_of
 from protocol.messages import megabytes
-from protocol.rendezvous import cache_folder, resolve_model
-from protocol.settings import BUNDLED_MODEL, Settings
+from protocol.settings import Settings
 
 _DEVICES = re.compile(r"auto|cpu|mps|cuda(:\d+)?")
 
@@ -44,7 +42,7 @@ class ModelChoice:
     """A model on this machine or to download; `needed` is about the memory, in bytes, to run it; 0 if unknown.
 
     `problem` says why midfill cannot run it here; it is empty if midfill can, be it with the other engine that
-    `runs_with` names. `speed` is as a core has kept it.
+    `runs_with` names.
     """
 
     model: LocalModel
@@ -52,8 +50,6 @@ class ModelChoice:
     problem: str
     here: bool = True
     licence: str = ""  # of a model to download
-    speed: str = ""
-    recommended: bool = False
     runs_with: str = ""
 
     @property
@@ -81,8 +77,6 @@ class ModelChoice:
             "runsWith": self.runs_with,
             "here": self.here,
             "licence": self.licence,
-            "speed": self.speed,
-            "recommended": self.recommended,
         }
 
 
@@ -93,23 +87,13 @@ def choices(settings: Settings, gpus: tuple[Gpu, ...]) -> list[ModelChoice]:
     found = [_choice(model, settings, device, program) for model in search(os.environ, Path.home())]
     here = {choice.model.name.partition(":")[0] for choice in found}
     known = [_to_download(model, device) for model in KNOWN_MODELS if model.name not in here]
-    return _with_speeds(sorted([*found, *known], key=lambda choice: (bool(choice.problem), not choice.here)), settings)
+    return sorted([*found, *known], key=lambda choice: (bool(choice.problem), not choice.here))
 
 
 def _to_download(known: KnownModel, device: Device) -> ModelChoice:
     model = LocalModel(known.name, "Hugging Face hub", Path(), size=known.size, fim=known.fim)
     free = device.gpu.free_bytes if device.gpu else main_memory().available
     return ModelChoice(model, known.size, _lack(known.size, free, device.name), here=False, licence=known.licence)
-
-
-def _with_speeds(found: list[ModelChoice], settings: Settings) -> list[ModelChoice]:
-    """With measured speeds; recommended is the largest model that is fast, or else the one of our own that suits."""
-    speeds = {each.model.name: measured(replace(settings, model=each.model.name)) for each in found if each.here}
-    fast = [each for each in found if (speed := speeds.get(each.model.name)) and not each.problem and is_fast(speed)]
-    best = max(fast, key=lambda choice: choice.model.parameters).model.name if fast else ""
-    if not fast and (bundled := speeds.get(BUNDLED_MODEL)):
-        best = recommended(bundled)
-    return [replace(each, speed=str(speeds.get(each.model.name) or ""), recommended=each.model.name == best) for each in found]
 
 
 def choose_device(settings: Settings, gpus: tuple[Gpu, ...]) -> Device:
@@ -132,11 +116,6 @@ def choose_device(settings: Settings, gpus: tuple[Gpu, ...]) -> Device:
     if number >= len(gpus):
         return Device(name, f"there is no device {name}: the last GPU is cuda:{len(gpus) - 1}")
     return Device(name, gpu=gpus[number])
-
-
-def measured(settings: Settings) -> Speed | None:
-    """The speed of the settings' model on this machine, as a core has kept it; None if none has."""
-    return SpeedRecord(cache_folder(), replace(engine_options(settings), model=resolve_model(settings.model))).speed
 
 
 def download_reporting(name: str, report: Callable[[dict[str, object]], None]) -> None:

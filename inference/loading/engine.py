@@ -195,7 +195,6 @@ def _wire(
         plan.kept if plan else slots,
         options.batching,
         options.speculation,
-        options.separate_users,
     )
     return Engine(info, model, tokenizer, store, config, healer, hooks)
 

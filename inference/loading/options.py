@@ -27,7 +27,6 @@ class EngineOptions(CoreSettings):
     prefill_chunk: int = 256  # tokens per forward, which bounds how long a request waits; a fast GPU takes more
     batching: bool = True  # requests share forwards, as many as there are slots
     speculation: bool = True  # drafts are verified in one forward
-    separate_users: bool = False  # users reuse nothing of each other's
     kernel: bool = True  # the CPU kernel, if available
     split_attention: bool = False  # in CUDA graphs, if Triton is installed
 

@@ -130,7 +130,7 @@ class _Text:
         if not self.whole.startswith(self.typed[: len(self.whole)]):
             return "", "stop"  # the server does not force what was typed
         text = self.text
-        self._note_logprobs(self.tokens[known:], text[before:], tokenizer)
+        self._note_logprobs(self.tokens[known:], text[before:])
         end = self.stops.find(text)
         if end is not None:
             return text[:end], "stop"
@@ -153,12 +153,11 @@ class _Text:
             self.typed_left -= len(spelled)
         return False
 
-    def _note_logprobs(self, tokens: list[Token], text: str, tokenizer: TextTokenizer) -> None:
+    def _note_logprobs(self, tokens: list[Token], text: str) -> None:
         """Record the log-probabilities of the tokens that added `text`; the last of them carries the text."""
         for number, token in enumerate(tokens, start=1):
-            top = tuple((_spelled(id_, tokenizer), logprob) for id_, logprob in token.top)
             logprob = 0.0 if token.logprob is None else token.logprob
-            self.logprobs.append(TokenLogprob(text if number == len(tokens) else "", logprob, top))
+            self.logprobs.append(TokenLogprob(text if number == len(tokens) else "", logprob))
 
     @property
     def count(self) -> int:
@@ -233,7 +232,7 @@ class RemoteCompleter:
             typed=typed if is_healed else None,
             max_tokens=self.spec.max_tokens + len(self.prompt.typed),
             stops=_server_stops(self.spec, typed),
-            top=TOPS if self.spec.alternatives else max(1, self.spec.top_logprobs or 0),
+            top=TOPS if self.spec.alternatives else 1,
             sampling=self.spec.sampling,
         )
 
@@ -329,13 +328,12 @@ class RemoteCompleter:
     def _completion(
         self, text: str, reason: FinishReason, main: _Text, alternatives: tuple[Alternative, ...] = (), extra: int = 0
     ) -> Completion:
-        cost, wanted = self.run.cost, self.spec.top_logprobs
+        cost = self.run.cost
         cost.recomputed_tokens = self.run.recomputed + len(main.typed_tokens)
         cost.generated_tokens = len(main.tokens) + extra
-        tokens = () if wanted is None else spelling(main.logprobs, text)
-        tokens = tuple(structs.replace(token, top=token.top[:wanted]) for token in tokens)
+        tokens = spelling(main.logprobs, text) if self.spec.token_logprobs else ()
         completion = cost.completion(text, reason, main.mean_logprob, alternatives, tokens)
-        return structs.replace(completion, is_short=self.run.request.is_short)
+        return structs.replace(completion, is_short=self.run.request.session.is_short)
 
 
 def _server_stops(spec: CompletionRequest, typed: str) -> tuple[str, ...]:
@@ -346,7 +344,3 @@ def _server_stops(spec: CompletionRequest, typed: str) -> tuple[str, ...]:
 
 def _begins_in(stop: str, typed: str) -> bool:
     return stop in typed or any(typed.endswith(stop[:count]) for count in range(1, len(stop)))
-
-
-def _spelled(token_id: int, tokenizer: TextTokenizer) -> str:
-    return (tokenizer.bytes_of(token_id) or b"").decode("utf-8", "replace")

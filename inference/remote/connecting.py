@@ -220,7 +220,6 @@ def connect(options: EngineOptions, progress: ReportProgress | None = None) -> R
             "; ".join(warnings),
             end_child,
             heals=wants and facts.can_constrain,
-            separate_users=options.separate_users,
         )
         opened.pop_all()
     return engine
@@ -237,7 +236,7 @@ def open_server(
     if address.kind == "llama-server":
         return LlamaServer(connection)
     model = "" if options.model == BUNDLED_MODEL else options.model
-    return OpenAIServer(connection, header, model, options.slots, options.separate_users)
+    return OpenAIServer(connection, header, model, options.slots)
 
 
 def _context_tokens(options: EngineOptions, facts: ServerFacts) -> int:

@@ -18,19 +18,17 @@ from msgspec import structs
 from inference.engine.interface import AnyEngine, DeviceHooks, EngineInfo
 from inference.engine.partial_words import PartialWordCache
 from inference.engine.request import Request, validate
-from inference.engine.sessions import is_anonymous, user_of
 from inference.engine.short_prompts import PrefillSpeed, choose_prompt
-from inference.engine.slots import Resident
 from inference.remote.completing import RemoteCompleter, RemoteRun
 from inference.remote.server import GenerationQuery, ModelServer, ServerFacts
 from inference.remote.slots import RemoteSlot, RemoteSlots
 from inference.text.healing import Healer
-from inference.text.prompts import PromptSpan, TokenizedPrompt, prompt_spans_of, tokenize_prompt
+from inference.text.prompts import TokenizedPrompt, tokenize_prompt
 from inference.text.token_ids import TokenIds, common_prefix_length, packed
 from inference.text.tokenization import TextTokenizer
-from kv_store.interface import StoreStats, TierStats, document_of
+from kv_store.interface import SessionKey, StoreStats, TierStats
 from protocol.errors import Busy, EngineUnavailable, MidfillError
-from protocol.messages import Completion, CompletionRequest, Usage
+from protocol.messages import Completion, CompletionRequest
 
 CLOSE_S = 5.0
 """Seconds that closing waits for the tasks' ends."""
@@ -107,12 +105,11 @@ class RemoteEngine(AnyEngine):
         on_close: Callable[[], None] = lambda: None,
         *,
         heals: bool,
-        separate_users: bool = False,
     ) -> None:
         """`facts` are what the server reported, `heals` whether it forces the first bytes of a text.
 
-        `tokens_checked` tells the check of the tokens, `warning` what users should know from the start. With
-        `separate_users`, users reuse nothing of each other's. `on_close` ends a server that the core has started.
+        `tokens_checked` tells the check of the tokens, `warning` what users should know from the start. `on_close` ends
+        a server that the core has started.
         """
         self.info = info
         self.device = DeviceHooks()
@@ -129,7 +126,6 @@ class RemoteEngine(AnyEngine):
         self._loop = loop
         self._warning = warning
         self._on_close = on_close
-        self._separates_users = separate_users
         self._at_work: list[RemoteRun] = []  # for the model thread only
         self._changed = threading.Condition()  # guards the fields below
         self._done: list[tuple[RemoteRun, Future[Completion]]] = []
@@ -195,16 +191,16 @@ class RemoteEngine(AnyEngine):
             self._is_woken = True
             self._changed.notify()
 
-    def forget(self, session: str) -> None:
+    def forget(self, document: str) -> None:
         """Erase the slots that hold the document, where the server has slots."""
-        self._partial_words.forget(session)
-        for slot in self._slots.forget(session):
+        self._partial_words.forget(document)
+        for slot in self._slots.forget(document):
             self._erase(slot)
 
     def documents(self) -> set[str]:
-        return self._slots.documents().union(map(document_of, self._partial_words.sessions()))
+        return self._slots.documents().union(each.document for each in self._partial_words.sessions())
 
-    def release(self, session: str) -> None:
+    def release(self, session: SessionKey) -> None:
         self._slots.unpin(session)
 
     def free(self, *, disk: bool) -> None:  # noqa: ARG002 - the server saves nothing
@@ -217,12 +213,6 @@ class RemoteEngine(AnyEngine):
         """The server's resident tokens, as far as the core knows them."""
         tier = TierStats("engine", used_bytes=0, budget_bytes=0, tokens=self._slots.resident_tokens, pages=0)
         return StoreStats((tier,), evicted_tokens=self._slots.lost_tokens)
-
-    def residents(self) -> tuple[Resident, ...]:
-        return self._slots.residents
-
-    def prompt_spans(self, request: CompletionRequest, usage: Usage) -> tuple[PromptSpan, ...]:
-        return prompt_spans_of(request, usage, self.tokenizer, self.info.context_tokens, self._healer)
 
     def abandon(self) -> None:
         self.close()
@@ -249,22 +239,20 @@ class RemoteEngine(AnyEngine):
             stable = self._tokenize(request.spec)
         else:
             stable = choose_prompt(request, self._tokenize, self._slots.missing, self._speed)
-        spec = request.spec
-        start = self._partial_words.start(spec, stable)
+        spec, session = request.spec, request.session
+        start = self._partial_words.start(request, stable)
         token_ids = start.prompt.token_ids
         cost.prompt_tokens = len(token_ids)
-        slot = self._slots.acquire(spec.session, token_ids)
+        slot = self._slots.acquire(session, token_ids)
         cost.prepared = time.perf_counter()
-        reuse = spec.reuse and not (self._separates_users and slot.is_foreign)
-        expected = min(common_prefix_length(slot.token_ids, token_ids), len(token_ids) - 1) if reuse else 0
+        expected = min(common_prefix_length(slot.token_ids, token_ids), len(token_ids) - 1) if spec.reuse else 0
         query = GenerationQuery(
             token_ids=token_ids,
             max_tokens=spec.max_tokens,
             end_ids=tuple(sorted(self.tokenizer.markers.end)),
-            session=_opaque(_key(spec.session, token_ids)),
+            session=_opaque(_key(session, token_ids)),
             slot=slot.number,
-            reuse=reuse,
-            salt=_opaque(user) if self._separates_users and (user := user_of(spec.session)) else "",
+            reuse=spec.reuse,
         )
         run = RemoteRun(request, start, query, slot, expected - expected % cost.block_tokens)
         if self._facts.keeps_states and not spec.max_tokens:
@@ -294,7 +282,7 @@ class RemoteEngine(AnyEngine):
             self._speed.note(run.recomputed, run.cost.prefilled - run.cost.prepared)
         resident = run.start.prompt.token_ids
         if not run.is_prefilled:  # what it shares with the prompt before it is still there
-            resident = resident[: 0 if run.slot.is_foreign else run.expected_cached]
+            resident = resident[: run.expected_cached]
         if self._slots.release(run.slot, resident):
             self._erase(run.slot)
         if run.cached_tokens is not None:
@@ -335,9 +323,9 @@ class RemoteEngine(AnyEngine):
             self._has_failed = True  # behind a router, other servers may go on with the requests at work
 
 
-def _key(session: str, token_ids: TokenIds) -> str:
+def _key(session: SessionKey, token_ids: TokenIds) -> str:
     """The name by which a router chooses a server: the session, or the beginning of an anonymous prompt."""
-    return token_ids[:KEY_TOKENS].tobytes().hex() if is_anonymous(session) else session
+    return token_ids[:KEY_TOKENS].tobytes().hex() if session.is_anonymous else str(session)
 
 
 def _opaque(name: str) -> str:

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import msgspec
-from prometheus_client.parser import text_string_to_metric_families
 
 from inference.remote.llama_server import grammar
 from inference.remote.server import EndReason, GenerationQuery, HttpConnection, NotServed, Piece, ServerFacts, Token
@@ -22,8 +21,7 @@ DEFAULT_CAPACITY = 64
 """Requests at work together: such servers batch, and queue what exceeds their own limit."""
 DEFAULT_CONTEXT_TOKENS = 4096
 BLOCK_TOKENS = 16
-"""vLLM's default; used where the server does not report the size of its blocks."""
-CACHE_METRIC = "vllm:cache_config_info"
+"""The size of vLLM's blocks of KV, by default."""
 PROBE = "zq\n"
 """A text that no model begins with unless it is forced to."""
 PROBE_TOKENS = 8
@@ -33,10 +31,6 @@ MOST_TOPS = 20
 
 NEUTRAL = {"repetition_penalty": 1.0, "min_p": 0.0, "presence_penalty": 0.0, "frequency_penalty": 0.0}
 """Where a request leaves these out, vLLM takes them from the model's `generation_config.json`."""
-
-_COMMON_IDS = range(100, 1000)
-"""Token ids that every vocabulary has, for a prompt that no other request has."""
-_SALTED_BLOCKS = 4
 
 _PREFILL_TOKENS = 1  # these servers refuse max_tokens = 0
 ALL_TOKENS = -1  # as top_k; some servers refuse 0
@@ -110,7 +104,6 @@ class OpenAIServer:
     _session_header: str  # names the session, so that a router keeps it on its server
     _wanted: str = ""  # chooses among several models that the server offers; empty takes the first
     _capacity: int = 0  # 0 is DEFAULT_CAPACITY
-    _separates_users: bool = False  # refuses a server that reuses prompts across salts
     _model: str = ""
     _constraint: Constraint | None = None
 
@@ -118,15 +111,12 @@ class OpenAIServer:
         chosen = self._choose((await self._connection.get("/v1/models", _Models)).data)
         self._model = chosen.id
         self._constraint = await self._find_constraint()
-        block_tokens = await self._find_block_tokens()
-        if self._separates_users:
-            await self._check_salts(block_tokens)
         return ServerFacts(
             name=chosen.id,
             model_places=tuple(dict.fromkeys(filter(None, (chosen.root, chosen.id)))),
             context_tokens=chosen.max_model_len or DEFAULT_CONTEXT_TOKENS,
             capacity=self._capacity or DEFAULT_CAPACITY,
-            block_tokens=block_tokens,
+            block_tokens=BLOCK_TOKENS,
             can_constrain=self._constraint is not None,
         )
 
@@ -164,17 +154,6 @@ class OpenAIServer:
         names = ", ".join(model.id for model in offered)
         raise BadInput(f"{self._connection.address} offers no model {self._wanted!r}, but {names}")
 
-    async def _find_block_tokens(self) -> int:
-        """The size of the blocks of KV that the server keeps, from vLLM's metrics."""
-        try:
-            metrics = await self._connection.text("/metrics")
-            samples = (sample for family in text_string_to_metric_families(metrics) for sample in family.samples)
-            sizes = [int(sample.labels["block_size"]) for sample in samples if sample.name == CACHE_METRIC]
-            return max(sizes, default=BLOCK_TOKENS)
-        except (BadInput, EngineUnavailable, ValueError, LookupError) as error:
-            log.info("%s does not report its blocks of KV: %s", self._connection.address, error)
-        return BLOCK_TOKENS
-
     async def _find_constraint(self) -> Constraint | None:
         """The first of CONSTRAINTS that the server obeys.
 
@@ -195,26 +174,6 @@ class OpenAIServer:
         log.warning("%s cannot force the first bytes of a text: token healing is off", self._connection.address)
         return None
 
-    async def _check_salts(self, block_tokens: int) -> None:
-        """Ask one random prompt with two salts: servers ignore fields that they do not know, and routers drop some.
-
-        Raises:
-            BadInput: the server reused the prompt under the other salt, or did not report that it reuses it at all.
-        """
-        token_ids = packed([secrets.choice(_COMMON_IDS) for _ in range(_SALTED_BLOCKS * block_tokens)])
-        cached = []
-        for salt in ("one", "one", "other"):
-            query = GenerationQuery(token_ids=token_ids, max_tokens=1, session="probe", salt=salt)
-            pieces = [piece async for piece in self.stream(query)]
-            cached.append(max((piece.cached_tokens or 0 for piece in pieces), default=0))
-        if not cached[1]:
-            raise BadInput(
-                f"{self._connection.address} reports no cached tokens, so the core cannot check that it keeps users "
-                "apart (--separate-users): vLLM reports them with --enable-prompt-tokens-details"
-            )
-        if cached[2]:
-            raise BadInput(f"{self._connection.address} reuses prompts across users, in spite of `cache_salt` (--separate-users)")
-
     def _body(self, query: GenerationQuery) -> dict[str, Any]:
         body: dict[str, Any] = {
             "model": self._model,
@@ -234,8 +193,8 @@ class OpenAIServer:
             body["stop_token_ids"] = query.end_ids
         if query.typed is not None and self._constraint is not None:
             body.update(self._constraint(query.typed))
-        if salt := query.salt if query.reuse else secrets.token_hex(8):
-            body["cache_salt"] = salt
+        if not query.reuse:
+            body["cache_salt"] = secrets.token_hex(8)
         return body
 
 

@@ -115,7 +115,6 @@ class GenerationQuery:
     session: str  # an opaque name; prompts of one session share their beginnings
     slot: int | None = None
     reuse: bool = True  # False computes the whole prompt
-    salt: str = ""  # an opaque name; the server reuses nothing that was computed under another
     top: int = 1  # the most probable tokens to report with each token
     sampling: Sampling | None = None  # None is greedy
 
@@ -193,10 +192,6 @@ class HttpConnection:
     async def get(self, path: str, kind: type[Answer]) -> Answer:
         """The answer to GET, as a value of `kind`."""
         return self.decode(self._check(await self._answer("GET", path)).content, kind)
-
-    async def text(self, path: str) -> str:
-        """The answer to GET, as text."""
-        return self._check(await self._answer("GET", path)).text
 
     async def post(self, path: str, body: object, kind: type[Answer]) -> Answer:
         """The answer to POST with a JSON body, as a value of `kind`."""

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from inference.engine.sessions import is_anonymous, short_session, user_of
-from inference.engine.slots import MOST_RESIDENTS, Resident
 from inference.text.token_ids import TokenIds, common_prefix_length, packed
-from kv_store.interface import document_of
+from kv_store.interface import NO_SESSION, SessionKey
 
 MAX_SESSIONS = 1024
 """Sessions that are remembered for a server that places prompts by itself."""
@@ -26,9 +24,8 @@ class RemoteSlot:
     """A slot of the server, or one session's prompts in a server without slots."""
 
     number: int | None
-    session: str = ""
+    session: SessionKey = NO_SESSION
     token_ids: TokenIds = field(default_factory=packed)  # of the last prompt, those that the server has computed
-    is_foreign: bool = False  # the slot has, or may have, a prompt of another user than the session's
     dropped_on_release: bool = False  # its prompt must be dropped when the request at work ends
 
 
@@ -51,23 +48,16 @@ class RemoteSlots:
         """Tokens that the server has resident, if it has dropped none since."""
         return sum(len(slot.token_ids) for slot in (*self._idle, *self._in_use))
 
-    @property
-    def residents(self) -> tuple[Resident, ...]:
-        """The sessions' last prompts, if the server has dropped nothing since."""
-        slots = [slot for slot in (*self._in_use, *reversed(self._idle)) if slot.session and slot.token_ids]
-        return tuple(Resident(slot.session, len(slot.token_ids)) for slot in slots[:MOST_RESIDENTS])
-
-    def missing(self, session: str, token_ids: TokenIds) -> int:
+    def missing(self, session: SessionKey, token_ids: TokenIds) -> int:
         """Number of these tokens that the session's slot does not hold, if the server has dropped nothing since."""
         lengths = (common_prefix_length(slot.token_ids, token_ids) for slot in self._idle if slot.session == session)
         return len(token_ids) - max(lengths, default=0)
 
-    def acquire(self, session: str, token_ids: TokenIds) -> RemoteSlot:
+    def acquire(self, session: SessionKey, token_ids: TokenIds) -> RemoteSlot:
         """The slot for a request; an anonymous one gets the anonymous prompt that shares most tokens with it."""
         slot = self._own(session, token_ids)
         if slot is None:
             slot = self._other()
-            slot.is_foreign |= slot.number is not None and user_of(session) != user_of(slot.session)
             slot.session, slot.token_ids = session, packed()
         else:
             self._idle.remove(slot)
@@ -81,16 +71,11 @@ class RemoteSlots:
         """
         slot.token_ids = token_ids
         self._in_use.remove(slot)
-        if self._server_slots is not None and any(other.number is None for other in (slot, *self._in_use)):
-            for other in (slot, *self._idle, *self._in_use):
-                other.is_foreign = True  # a prompt without a slot of its own may be, or come to be, in any
-        elif token_ids:
-            slot.is_foreign = False
         if (slot.number is None) == (self._server_slots is None):
             self._idle.append(slot)
         if not slot.dropped_on_release:
             return False
-        slot.session, slot.token_ids, slot.dropped_on_release = "", packed(), False
+        slot.session, slot.token_ids, slot.dropped_on_release = NO_SESSION, packed(), False
         return True
 
     def note_cached(self, expected: int, cached: int) -> bool:
@@ -101,37 +86,36 @@ class RemoteSlots:
         self.lost_tokens += expected - cached
         return cached == 0
 
-    def unpin(self, session: str) -> None:
+    def unpin(self, session: SessionKey) -> None:
         """Make the session's slots the first that others acquire."""
         for slot in tuple(self._idle):
-            if slot.session in (session, short_session(session)):
+            if slot.session in (session, session.short):
                 self._idle.remove(slot)
                 self._idle.insert(0, slot)
 
     def documents(self) -> set[str]:
         """The documents of all prompts."""
-        return {document_of(slot.session) for slot in (*self._idle, *self._in_use) if slot.session}
+        return {slot.session.document for slot in (*self._idle, *self._in_use) if slot.session.document}
 
     def forget_all(self) -> list[RemoteSlot]:
         """Forget all prompts, while no slot is in use; returns the slots that must be erased."""
-        return [slot for session in {slot.session for slot in self._idle} for slot in self.forget(session)]
+        return [slot for document in {slot.session.document for slot in self._idle} for slot in self.forget(document)]
 
-    def forget(self, session: str) -> list[RemoteSlot]:
-        """Forget the prompts of the session's document; returns the slots that must be erased now.
+    def forget(self, document: str) -> list[RemoteSlot]:
+        """Forget the prompts of the document; returns the slots that must be erased now.
 
         A slot in use is forgotten when it is released.
         """
-        document = document_of(session)
         for slot in self._in_use:
-            slot.dropped_on_release |= document_of(slot.session) == document
-        found = [slot for slot in self._idle if document_of(slot.session) == document]
+            slot.dropped_on_release |= slot.session.document == document
+        found = [slot for slot in self._idle if slot.session.document == document]
         for slot in found:
-            slot.session, slot.token_ids = "", packed()
+            slot.session, slot.token_ids = NO_SESSION, packed()
         return found
 
-    def _own(self, session: str, token_ids: TokenIds) -> RemoteSlot | None:
+    def _own(self, session: SessionKey, token_ids: TokenIds) -> RemoteSlot | None:
         own = [slot for slot in self._idle if slot.session == session]
-        if is_anonymous(session):
+        if session.is_anonymous:
             shared = [(common_prefix_length(slot.token_ids, token_ids), slot) for slot in own]
             length, slot = max(shared, key=lambda entry: entry[0], default=(0, None))
             return slot if length > SHARED_BY_CHANCE else None
@@ -140,9 +124,8 @@ class RemoteSlots:
     def _other(self) -> RemoteSlot:
         """An empty slot, or the least recently used one."""
         if not self._idle or (self._server_slots is None and len(self._idle) + len(self._in_use) < MAX_SESSIONS):
-            # The request waits at the server for any slot.
-            return RemoteSlot(None, is_foreign=self._server_slots is not None)
-        empty = [slot for slot in self._idle if not slot.session]
+            return RemoteSlot(None)  # the request waits at the server for any slot
+        empty = [slot for slot in self._idle if not slot.session.document]
         slot = (empty or self._idle)[0]
         self._idle.remove(slot)
         return slot

@@ -1,28 +1,22 @@
-"""Control of this machine's cores: describes them with their memory, unloads and frees them, links a dashboard."""
+"""Control of this machine's cores: describes them with their memory, unloads and frees them."""
 
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
-import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from http import HTTPStatus
-from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 from msgspec.structs import asdict
 
-from lsp_server.core_client.client import CoreClient, Endpoint
-from lsp_server.core_client.link import target_of
+from lsp_server.core_client.client import CoreClient
 from lsp_server.core_client.processes import answering_core, ask_status, closing, endpoint_of, published_core, resident_bytes
-from protocol.errors import BadInput, CoreBlocked, CoreUnavailable, Unauthorized
+from protocol.errors import BadInput, CoreBlocked, CoreUnavailable
 from protocol.messages import PROTOCOL_VERSION, CoreMemory, CoreStatus, megabytes
 from protocol.rendezvous import CoreAddress, read_stop
-from protocol.settings import SETTINGS, Settings
+from protocol.settings import SETTINGS
 
 logger = logging.getLogger(__name__)
 
@@ -149,38 +143,3 @@ def _entry(address: CoreAddress, state: str, detail: str, memory: CoreMemory | N
 
 
 _TIMEOUT_S = 10.0
-_LONGEST_ANSWER = 4096
-
-
-async def dashboard_url(settings: Settings, *, once: bool) -> str:
-    """The address of the dashboard, of the core that these settings name; starts one on this machine if none runs.
-
-    With `once` it opens the page once and soon: for a browser's command line, which other users of the machine may see.
-    Raises Unauthorized if the core refuses the token, and CoreUnavailable if it does not answer.
-    """
-    endpoint = await target_of(settings, time.time()).find()
-    await endpoint.check()
-    try:
-        return await asyncio.to_thread(_ask, endpoint, once)
-    except (OSError, HTTPException, ValueError, KeyError) as error:
-        raise CoreUnavailable(f"the core at {endpoint.url} has no dashboard: {error!r}") from error
-
-
-def _ask(endpoint: Endpoint, once: bool) -> str:
-    address = urlsplit(endpoint.url)
-    connection_class = HTTPSConnection if address.scheme == "wss" else HTTPConnection
-    connection = connection_class(address.hostname or "", address.port, timeout=_TIMEOUT_S)
-    try:
-        connection.request("POST", "/dashboard/link", headers={"Authorization": f"Bearer {endpoint.token}"})
-        response = connection.getresponse()
-        if response.status == HTTPStatus.UNAUTHORIZED:
-            raise Unauthorized(f"the core at {endpoint.url} refused the token")
-        if response.status == HTTPStatus.FORBIDDEN:
-            raise Unauthorized(f"only the owner's token opens the dashboard of {endpoint.url}: it shows every user's prompts")
-        if response.status != HTTPStatus.OK:
-            raise CoreUnavailable(f"the core at {endpoint.url} has no dashboard (HTTP {response.status})")
-        link = json.loads(response.read(_LONGEST_ANSWER))
-    finally:
-        connection.close()
-    scheme = "https" if address.scheme == "wss" else "http"
-    return f"{scheme}://{address.netloc}/dashboard#{link['code' if once else 'key']}"

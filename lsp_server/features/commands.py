@@ -1,4 +1,4 @@
-"""Handlers of the editor's commands: on cores, models and the dashboard, and on why nothing is suggested.
+"""Handlers of the editor's commands: on cores and models, and on why nothing is suggested.
 
 A command that fails answers the request with the error RequestFailed, which the client shows.
 """
@@ -11,14 +11,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from lsp_server.core_client.control import dashboard_url, describe_cores, entry, freed
+from lsp_server.core_client.control import describe_cores, entry, freed
 from lsp_server.core_client.link import local_core
 from lsp_server.core_client.processes import end_core, stop_core
 from lsp_server.custom_messages import (
     DID_SWITCH,
     DOWNLOAD_COMMAND,
     FREE_COMMAND,
-    LINK_DASHBOARD_COMMAND,
     LIST_COMMAND,
     LIST_MODELS_COMMAND,
     REASON_REQUEST,
@@ -50,7 +49,6 @@ def register(server: MidfillServer) -> None:
     server.command(LIST_COMMAND)(list_cores)
     server.command(LIST_MODELS_COMMAND)(list_models)
     server.command(DOWNLOAD_COMMAND)(download)
-    server.command(LINK_DASHBOARD_COMMAND)(link_dashboard)
     server.command(SNOOZE_COMMAND)(snooze)
     server.command(RESUME_COMMAND)(resume)
     server.command(SUGGEST_HERE_COMMAND)(suggest_here)
@@ -125,16 +123,6 @@ async def download(ls: MidfillServer, name: str) -> dict[str, Any]:
         shows = bool(window and window.work_done_progress)
         return await download_model(name, ls.work_done_progress, shows_progress=shows)
     except (MidfillError, OSError, ValueError) as error:
-        raise RequestFailed(str(error)) from error
-
-
-async def link_dashboard(ls: MidfillServer) -> str:
-    """The address of the core's dashboard, for one use."""
-    if ls.link.status.state == "stopped":
-        raise RequestFailed("the core was stopped: restart it first")
-    try:
-        return await dashboard_url(ls.session.settings, once=True)
-    except (MidfillError, OSError) as error:
         raise RequestFailed(str(error)) from error
 
 

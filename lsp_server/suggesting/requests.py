@@ -147,7 +147,7 @@ class RequestSender:
             reuse=settings.strategy != "none",
             alternatives=settings.alternatives if query.invoked else 0,
             best_of=1 + settings.alternatives if query.invoked else 1,
-            top_logprobs=0,  # the completion reports each token's own log-probability, and no others
+            token_logprobs=True,
             min_probability=LEAST_PROBABILITY if settings.shorten_unlikely and not query.invoked else 0.0,
             max_prefill_ms=self._max_prefill_ms,
         )

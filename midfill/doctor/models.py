@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from inference.checkpoints.checkpoint import Checkpoint, find_local_checkpoint
-from inference.loading.choices import choose_device, measured
+from inference.loading.choices import choose_device
 from inference.loading.instead import llama_server_for
 from inference.loading.memory_plan import MemoryPlan
 from inference.loading.options import Gpu, engine_options, find_llama_server
 from inference.loading.placement import plan_load
-from inference.loading.speed_record import recommended
 from midfill.doctor.findings import Section
 from protocol.errors import BadModel, MidfillError
 from protocol.messages import megabytes
-from protocol.settings import BUNDLED_MODEL, Settings
+from protocol.settings import Settings
 
 
 def model(settings: Settings, gpus: tuple[Gpu, ...]) -> Section:
@@ -42,7 +39,7 @@ def model(settings: Settings, gpus: tuple[Gpu, ...]) -> Section:
         lack = str(error)
     facts += [("runs on", runs)] if runs else []
     problems += [lack] if lack else []
-    facts += [("device", name), *_speed(settings)]
+    facts.append(("device", name))
     return Section("model", tuple(facts), tuple(problems))
 
 
@@ -54,16 +51,6 @@ def _instead(settings: Settings, problem: str) -> tuple[str, str]:
         return "", str(missing)
     runs = f"llama-server: {program}, since midfill's own engine does not run it: {problem}"
     return (runs, "") if program else ("", problem)
-
-
-def _speed(settings: Settings) -> list[tuple[str, str]]:
-    """The model's speed on this machine as its answers took, and which of our own models suits it."""
-    speed = measured(settings)
-    facts = [("speed", str(speed) if speed else "not known yet: a core keeps that of its answers")]
-    bundled = measured(replace(settings, model=BUNDLED_MODEL))
-    if bundled is not None:
-        facts.append(("recommended", f"{recommended(bundled)} ({BUNDLED_MODEL}: {bundled})"))
-    return facts
 
 
 def _no_download(model: str) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from inference.engine.interface import AnyEngine
+from inference.engine.sessions import session_key
 from protocol.messages import Completion, CompletionRequest
 
 
@@ -22,7 +23,7 @@ class EngineCore:
         return self.engine.complete(request)
 
     def forget(self, session: str) -> None:
-        self.engine.forget(session)
+        self.engine.forget(session_key(session).document)
 
     def release(self, session: str) -> None:
-        self.engine.release(session)
+        self.engine.release(session_key(session))

@@ -1,4 +1,4 @@
-"""The commands `midfill play` and `midfill dashboard`, which show web pages in the user's browser."""
+"""The command `midfill play`, which shows an editor in the user's browser."""
 
 from __future__ import annotations
 
@@ -41,15 +41,3 @@ def play_command(
         app = make_app(settings, port, keys, connections)
         with suppress(KeyboardInterrupt):
             asyncio.run(serve_app(app, connections, [listener], lambda: False))
-
-
-def dashboard_command(settings: Settings, browser: _Browser = True) -> None:
-    """Watch a core at work in the browser: what is resident, and what each request costs.
-
-    Starts the core if none runs.
-    """
-    from lsp_server.core_client.control import dashboard_url
-
-    typer.echo(asyncio.run(dashboard_url(settings, once=False)))
-    if browser:
-        webbrowser.open(asyncio.run(dashboard_url(settings, once=True)))

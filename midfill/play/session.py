@@ -21,7 +21,7 @@ from inference.core.connections import Connections, LoopShares
 from inference.core.http.responses import HANDLERS
 from inference.core.pages import PageKeys, key_route, page_routes
 from inference.core.websocket import Outbox
-from lsp_server.core_client.control import dashboard_url, describe_cores
+from lsp_server.core_client.control import describe_cores
 from lsp_server.core_client.link import CoreLink, LinkStatus, target_of
 from lsp_server.documents.documents import Document, Position
 from lsp_server.documents.positions import ClientPosition
@@ -95,10 +95,6 @@ class UseModel(Value, frozen=True, tag=True):
     model: str
 
 
-class LinkDashboard(Value, frozen=True, tag=True):
-    """From the page: send a link to the core's dashboard."""
-
-
 class Suggestions(Value, frozen=True, tag=True):
     """To the page: the texts for `id`, the best first, and how many UTF-16 units behind the cursor each replaces."""
 
@@ -148,12 +144,6 @@ class ListedModel(Value, frozen=True):
     running: bool = False
 
 
-class Link(Value, frozen=True, tag=True):
-    """To the page: the address of the core's dashboard."""
-
-    url: str
-
-
 class PageFailed(Value, frozen=True, tag="Failed"):
     """To the page: a message could not be carried out; `id` is that of a suggestion's request."""
 
@@ -161,8 +151,8 @@ class PageFailed(Value, frozen=True, tag="Failed"):
     id: int | None = None
 
 
-FromPage = Open | PageEdit | Suggest | Move | ListModels | UseModel | LinkDashboard
-ToPage = Suggestions | PageCost | Status | Excluded | Models | Link | PageFailed
+FromPage = Open | PageEdit | Suggest | Move | ListModels | UseModel
+ToPage = Suggestions | PageCost | Status | Excluded | Models | PageFailed
 
 _from_pages: msgspec.json.Decoder[FromPage] = msgspec.json.Decoder(FromPage)
 
@@ -226,8 +216,6 @@ class PageSession:
             case UseModel():
                 self._editing.configure(replace(self._editing.settings, model=message.model))
                 self._start(self._use_chosen())
-            case LinkDashboard():
-                self._start(self._link_dashboard())
 
     def _open(self, message: Open) -> None:
         others = [uri for uri in self._editing.documents.uris if uri != _uri(message.name)]
@@ -267,11 +255,6 @@ class PageSession:
     async def _use_chosen(self) -> None:
         await self.connect()
         self._link.start_again()
-
-    async def _link_dashboard(self) -> None:
-        if self._link.status.state == "stopped":
-            raise BadInput("the core was stopped: request a suggestion by hand first")
-        self._send(Link(await dashboard_url(self._editing.settings, once=True)))
 
     def _core_changed(self, status: LinkStatus) -> None:
         core = status.core
@@ -315,7 +298,7 @@ def _summary(model: dict[str, Any]) -> str:
 def make_app(settings: Settings, port: int, keys: PageKeys, connections: Connections) -> Starlette:
     """The application at this port of loopback; only its own page, with the key, may open the WebSocket."""
     own = tuple(f"http://{name}:{port}" for name in ("127.0.0.1", "localhost"))
-    access = Access(keys.key, own, pages=keys)
+    access = Access(keys.key, own)
 
     async def serve(websocket: WebSocket) -> None:
         await websocket.accept(SUBPROTOCOL)

@@ -1,4 +1,4 @@
-"""The published clients of OpenAI, Mistral and Ollama ask a core process: what they read, and what they pay."""
+"""The published clients of OpenAI and Ollama ask a core process: what they read, and what they pay."""
 
 from __future__ import annotations
 
@@ -64,11 +64,11 @@ def test_openai(openai_client: Any) -> None:
     assert "".join(chunk.choices[0].text for chunk in chunks) == whole.choices[0].text
     assert last.usage.prompt_tokens_details.cached_tokens >= last.usage.prompt_tokens - SLACK_TOKENS
     several = client.completions.create(
-        model=model.id, prompt=[PREFIX, "x = "], n=2, temperature=1.2, seed=3, max_tokens=4, logprobs=2, stop=["\n\n"]
+        model=model.id, prompt=PREFIX, n=2, temperature=1.2, seed=3, max_tokens=4, presence_penalty=1, stop=["\n\n"]
     )
-    assert [choice.index for choice in several.choices] == [0, 1, 2, 3]
-    with pytest.raises(openai.UnprocessableEntityError, match="presence_penalty is 1"):
-        client.completions.create(model=model.id, prompt="x", presence_penalty=1)
+    assert [choice.index for choice in several.choices] == [0, 1]
+    with pytest.raises(openai.UnprocessableEntityError, match="logprobs is not supported"):
+        client.completions.create(model=model.id, prompt="x", logprobs=1)
     with pytest.raises(openai.AuthenticationError):
         client.with_options(api_key="wrong").models.list()
 
@@ -94,21 +94,6 @@ async def test_openai_stops_reading(core: Core) -> None:
         assert len(await asyncio.gather(*asked)) == 20
 
 
-def test_mistral(core: Core) -> None:
-    pytest.importorskip("mistralai")
-    from mistralai.client import Mistral
-
-    with Mistral(server_url=f"http://{core.address}", api_key=core.token) as client:
-        asked = {"model": "codestral-latest", "prompt": PREFIX, "suffix": SUFFIX, "max_tokens": 16}
-        whole = client.fim.complete(**asked, temperature=0)
-        assert whole.choices[0].message.content
-        with client.fim.stream(**asked) as stream:
-            texts = [event.data.choices[0].delta.content for event in stream]
-        assert "".join(texts) == whole.choices[0].message.content
-        again = client.fim.complete(**asked, temperature=0.7, random_seed=5, top_p=0.9, stop="\n\n")
-        assert again.usage.completion_tokens <= 16
-
-
 def test_ollama(core: Core) -> None:
     ollama = pytest.importorskip("ollama")
     with ollama.Client(host=f"http://{core.address}", headers=core.bearer) as client:
@@ -127,14 +112,14 @@ def check_ollama(client: Any, error: type[Exception]) -> None:
     assert (last.done, last.eval_count) == (True, whole.eval_count)
     raw = client.generate(prompt=rendered(""), raw=True, **asked)
     assert raw.response == whole.response
-    with pytest.raises(error, match="repeat_penalty is"):
-        client.generate(model=model.model, prompt="x", options={"repeat_penalty": 1.5})
+    with pytest.raises(error, match="system is not supported"):
+        client.generate(model=model.model, prompt="x", system="be brief")
 
 
 def test_the_documented_examples_print_one_line_each(core: Core) -> None:
     page = (Path(__file__).parents[2] / "docs" / "clients.md").read_text(encoding="utf-8")
     examples = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
-    assert len(examples) == 3
+    assert len(examples) == 2
     for example in examples:
         program = example.replace("127.0.0.1:8765", core.address).replace("TOKEN", core.token)
         printed = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout

@@ -96,7 +96,7 @@ def test_an_excluded_document_is_not_resident_any_more(engine: RemoteEngine) -> 
     for number in range(SLOTS):
         engine.complete(ask("x", f"me/{number}"))
     for number in range(SLOTS):
-        engine.forget(f"you/{number}")
+        engine.forget(str(number))
     usage = engine.complete(ask("x")).usage
     assert usage.recomputed_tokens >= usage.prompt_tokens - 1  # one token at most was the slot's and the prompt's
 

@@ -28,7 +28,6 @@ pytestmark = pytest.mark.engines
 
 ROOT = Path(__file__).parents[2]
 BLOCK_TOKENS = 32
-METRICS = f'# TYPE vllm:cache_config_info gauge\nvllm:cache_config_info{{block_size="{BLOCK_TOKENS}"}} 1.0\n'
 CHECK_SECONDS = "1"
 SESSIONS = [f"me/{number}" for number in range(24)]
 
@@ -79,9 +78,7 @@ def cluster(opened: ExitStack) -> Cluster:
     """Two servers, which obey the constraint that vLLM obeys and report its blocks."""
     folder = BUNDLED_FOLDERS["tiny"]
     tokenizer = read_tokenizer(folder / "tokenizer.json")
-    states = [
-        PacedServer(tokenizer, context=4096, model=str(folder), obeys=("structured_outputs",), metrics=METRICS) for _ in range(2)
-    ]
+    states = [PacedServer(tokenizer, context=4096, model=str(folder), obeys=("structured_outputs",)) for _ in range(2)]
     cluster = Cluster(states)
     opened.callback(cluster.close)
     return cluster

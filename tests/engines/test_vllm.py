@@ -7,13 +7,10 @@ from pathlib import Path
 import pytest
 
 from inference.checkpoints.checkpoint import BUNDLED_FOLDERS
-from inference.loading.options import EngineOptions
-from inference.remote.connecting import connect
 from midfill.replay.command import ReplayOptions
 from midfill.replay.player import replay
 from midfill.replay.trace import read_trace
 from protocol.settings import Settings
-from tests.inference.remote.test_engine import ask
 
 pytestmark = pytest.mark.engines
 
@@ -42,12 +39,3 @@ async def test_a_recorded_session_hits_but_for_a_block_and_its_texts_are_the_col
     hits = sum(cost <= BLOCK_TOKENS + SLACK_TOKENS for cost in costs) / len(costs)
     print(f"hits but for a block: {hits:.3f}")  # noqa: T201 - the figure, with pytest -s
     assert hits >= HIT_SHARE
-
-
-def test_separate_users_reuse_nothing_of_each_others(vllm_url: str) -> None:
-    model = str(BUNDLED_FOLDERS["tiny"])
-    engine = connect(EngineOptions(model, engine=f"openai={vllm_url}", separate_users=True))
-    sessions = ("me/ann/a", "you/ann/b", "me/bob/a", "me/bob/a", "me/file:///a")
-    usages = [engine.complete(ask(session=session)).usage for session in sessions]
-    engine.close()
-    assert [usage.recomputed_tokens < usage.prompt_tokens for usage in usages] == [False, True, False, True, False]

@@ -19,6 +19,7 @@ import pytest
 from msgspec import structs
 
 from inference.engine.engine import Engine
+from inference.engine.sessions import session_key as key
 from inference.loading.engine import load_engine
 from inference.loading.options import EngineOptions
 from kv_store.disk import PageFolder
@@ -29,6 +30,7 @@ from protocol.messages import CompletionRequest, Prompt
 from tests.faults.attacked import report
 from tests.inference.tiny import write_checkpoint
 from tests.kv_store.conftest import PrefixKV
+from tests.kv_store.integrity import check_integrity
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(600)]
 
@@ -43,7 +45,7 @@ def open_store(root: Path) -> PagedStore:
 
 
 def insert(store: PagedStore, token_ids: tuple[int, ...], session: str) -> None:
-    store.insert_prefix(token_ids, KV.workspace(token_ids), session)
+    store.insert_prefix(token_ids, KV.workspace(token_ids), key(session))
 
 
 def loadable(store: PagedStore, token_ids: tuple[int, ...]) -> int:
@@ -87,7 +89,7 @@ def test_whenever_it_is_killed_what_was_saved_is_right_and_there(tmp_path: Path)
             except EOFError:
                 break
         store = open_store(tmp_path)
-        store.check_integrity()
+        check_integrity(store)
         assert store.stats().refused == ()
         assert [loadable(store, prompt(number)) for number in numbers] == [100] * len(numbers)
         assert loadable(store, prompt(max(numbers) + 1)) in range(101)  # right, as far as it is there

@@ -21,11 +21,9 @@ from inference.core.app import HttpApi, make_app
 from inference.core.connections import Connections, LoopShares
 from inference.core.engine_holder import EngineHolder
 from inference.core.http.text_anchors import TextAnchors
-from inference.core.lifecycle import ConnectedClients, Draining, Shutdown
+from inference.core.lifecycle import ConnectedClients, Shutdown
 from inference.core.metrics import Metrics
-from inference.core.pages import Dashboard, Feed
 from inference.core.process import bind, serve_app
-from inference.core.queue import UserLimits
 from inference.core.scheduler import Observer, Scheduler
 from inference.core.users import Users
 from inference.core.websocket import WebSocketApi
@@ -49,8 +47,6 @@ class Served:
     connections: Connections
     shutdown: Shutdown
     anchors: TextAnchors
-    draining: Draining
-    feed: Feed
     websockets: WebSocketApi
     address: str = ""
     over: threading.Event = field(default_factory=threading.Event)
@@ -79,23 +75,20 @@ def _wired(
     load: Callable[[ReportProgress], Engine],
     observe: Observer | None,
     users: Users | None,
-    limits: UserLimits | None,
     connections: Connections | None = None,
 ) -> Served:
     """The parts of a core, which is not served yet."""
-    clients, metrics, anchors, feed = ConnectedClients(), Metrics(), TextAnchors(), Feed()
+    clients, metrics, anchors = ConnectedClients(), Metrics(), TextAnchors()
     holder = EngineHolder("tiny", load, clients.announce)
-    scheduler = Scheduler(holder, observe=observe or metrics.observe, limits=limits, watch=feed)
+    scheduler = Scheduler(holder, observe=observe or metrics.observe)
     connections = Connections(max_open=1000) if connections is None else connections
     shares = LoopShares()
     shutdown = Shutdown(clients, lambda: scheduler.status, replaceable=True)
-    draining = Draining(lambda: scheduler.is_idle, 30.0)
-    websockets = WebSocketApi(scheduler, clients, connections, shutdown, anchors, draining, shares)
+    websockets = WebSocketApi(scheduler, clients, connections, shutdown, anchors, shares)
     access = Access(TOKEN, ["https://allowed.example"], HostNames(frozenset({"gpu-box"})), users)
     http = HttpApi(scheduler, clients, metrics, anchors)
-    dashboard = Dashboard(scheduler, feed, access.pages, connections.abort)
-    app = make_app(http, websockets.serve, access, connections, shares, draining, dashboard)
-    return Served(app, scheduler, clients, connections, shutdown, anchors, draining, feed, websockets)
+    app = make_app(http, websockets.serve, access, connections, shares)
+    return Served(app, scheduler, clients, connections, shutdown, anchors, websockets)
 
 
 @contextmanager
@@ -105,11 +98,10 @@ def serving(
     observe: Observer | None = None,
     *,
     users: Users | None = None,
-    limits: UserLimits | None = None,
     certificate: tuple[Path, Path] | None = None,
 ) -> Iterator[Served]:
     """A core of this model; with a certificate, the address is that of its TLS."""
-    served = _wired(lambda progress: load_engine(options, progress), observe, users, limits, connections)
+    served = _wired(lambda progress: load_engine(options, progress), observe, users, connections)
     with bind("127.0.0.1", 0) as listener, bind("127.0.0.1", 0) as plain:
         host, port = listener.getsockname()
         served.address = f"{host}:{port}"
@@ -133,19 +125,14 @@ def serving(
 
 @contextmanager
 def client_of(
-    options: EngineOptions,
-    observe: Observer | None = None,
-    *,
-    dry: bool = False,
-    users: Users | None = None,
-    limits: UserLimits | None = None,
+    options: EngineOptions, observe: Observer | None = None, *, dry: bool = False, users: Users | None = None
 ) -> Iterator[TestClient]:
     """A client of a core in this process. A `dry` one computes nothing, and counts."""
 
     def load(report: ReportProgress) -> Engine:
         return load_dry_engine(options) if dry else load_engine(options, report)
 
-    served = _wired(load, observe, users, limits)
+    served = _wired(load, observe, users)
     with TestClient(served.app, base_url="http://127.0.0.1:8765", raise_server_exceptions=False) as client:
         yield client
     served.scheduler.close()

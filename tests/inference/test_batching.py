@@ -23,6 +23,7 @@ from inference.loading.options import EngineOptions
 from protocol.messages import CompletionRequest, Prompt, StopRule
 from tests.inference.requests import begin, finish
 from tests.inference.tiny import write_checkpoint
+from tests.kv_store.integrity import check_integrity
 
 REQUESTS = int(os.environ.get("RANDOM_REQUESTS", "0"))
 """As many are compared beyond what hypothesis chooses; set by `make test-random`."""
@@ -191,7 +192,7 @@ def test_cancellation_is_seen_before_the_next_forward(engine: Engine, watched: W
     assert cancelled.completion().finish_reason == "cancelled"
     assert finish(engine, other)[0].finish_reason != "cancelled"
     assert engine.complete(ask("a", cut=900)).usage.recomputed_tokens <= 900  # what it had is resident
-    engine.check_integrity()
+    check_integrity(engine)
 
 
 def test_a_failing_forward_is_told_to_all_who_shared_it_and_to_nobody_else(engine: Engine, watched: WatchedModel) -> None:
@@ -263,7 +264,7 @@ class Editors:
 
     def check(self, run: Request) -> None:
         """The text of a request that has ended has to be the one that is computed alone, and cold."""
-        self.engine.check_integrity()
+        check_integrity(self.engine)
         completion = run.completion()
         if completion.finish_reason == "cancelled":
             self.cancelled += 1

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from websockets.sync.client import connect
 
+from inference.engine.sessions import session_key as key
 from inference.loading.engine import load_engine
 from inference.loading.options import EngineOptions
 from kv_store.disk import PageFolder, SnapshotFiles
@@ -23,6 +24,7 @@ from protocol.messages import CompletionRequest, Prompt
 from protocol.rendezvous import read_or_make_token
 from protocol.wire import Complete, Completed, StatusChanged, decode_core, encode
 from tests.inference.core.test_process import wait_for_address
+from tests.kv_store.integrity import check_integrity
 
 PATIENCE_S = 100.0
 
@@ -79,11 +81,11 @@ def save_for_ever(folder: Path) -> None:
     store = open_store(folder)
     number = 0
     while True:
-        store.insert_prefix(prompt(number), workspace(100), f"run/{number}.py")
+        store.insert_prefix(prompt(number), workspace(100), key(f"run/{number}.py"))
         while not store.save(0.0):
             pass
         if number % 5 == 4:
-            store.purge(f"*/{number - 2}.py")
+            store.purge(f"{number - 2}.py")
         sys.stdout.write(f"{number}\n")
         sys.stdout.flush()
         number += 1
@@ -98,7 +100,7 @@ def test_a_process_that_is_killed_while_it_saves_leaves_all_that_it_had_saved(li
         process.kill()
         last = int([*told, *process.stdout.read().splitlines()][-1])
     store = open_store(tmp_path)
-    store.check_integrity()
+    check_integrity(store)
     for number in range(last + 1):
         if number % 5 != 2 or number + 2 > last + 1:
             assert resident(store, number) == 100, number
@@ -183,7 +185,7 @@ def recomputed(model: Path, folder: Path) -> list[int]:
     engine = load_engine(EngineOptions(str(model), context_tokens=512, threads=1, slots=2, cache_folder=folder / "kv"))
     assert engine.stats().refused == ()
     usages = [engine.complete(request(number)).usage for number in reversed(range(PROMPTS))]
-    engine.check_integrity()
+    check_integrity(engine)
     engine.close()
     return [usage.recomputed_tokens for usage in usages]
 

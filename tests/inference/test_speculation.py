@@ -23,6 +23,7 @@ from protocol.messages import CompletionRequest, Prompt, StopRule
 from tests.inference.requests import complete_cancelled
 from tests.inference.slots import last_slot, store_without_room
 from tests.inference.tiny import write_checkpoint
+from tests.kv_store.integrity import check_integrity
 
 PREFIX = "import os\n\n\ndef size_of(path):\n    return os.stat(path).st_size\n\n\n"
 LINE = "print(size_of(path), path, sep=', ')"
@@ -173,7 +174,7 @@ def test_no_text_changes(tmp_path_factory: pytest.TempPathFactory, changes: dict
             assert answer.alternatives == expected.alternatives
             assert answer.mean_logprob == pytest.approx(expected.mean_logprob, abs=1e-4)
             accepted += answer.usage.accepted_tokens
-            guessing.check_integrity()
+            check_integrity(guessing)
             if rng.random() < 0.3:
                 text += answer.text
 

@@ -12,6 +12,7 @@ from kv_store import disk_folders
 from kv_store.disk import PageFolder
 from kv_store.disk_folders import index_files, remove_other_models
 from kv_store.interface import BadFileError, FolderInUseError
+from tests.kv_store.integrity import check_storage
 
 
 class BytesCodec:
@@ -37,11 +38,11 @@ def folder(tmp_path: Path) -> PageFolder:
 def test_pages_come_back_as_they_were(folder: PageFolder) -> None:
     one, two = folder.put(b"one", 3), folder.put(b"two", 3)
     assert (folder.get(one), folder.get(two)) == (b"one", b"two")
-    folder.check([one, two])
+    check_storage(folder, [one, two])
     folder.remove(one)
-    folder.check([two])
+    check_storage(folder, [two])
     with pytest.raises(AssertionError, match="files of no page"):
-        folder.check([])
+        check_storage(folder, [])
 
 
 def test_another_process_in_the_folder_is_noticed(folder: PageFolder, tmp_path: Path) -> None:
@@ -116,7 +117,7 @@ def test_a_write_that_fails_leaves_nothing_behind(folder: PageFolder, monkeypatc
     monkeypatch.setattr(Path, "replace", fail)
     with pytest.raises(OSError, match="no"):
         folder.put(b"one", 3)
-    folder.check([])
+    check_storage(folder, [])
 
 
 def test_left_over_files_are_removed_and_foreign_ones_left_alone(folder: PageFolder) -> None:
@@ -205,6 +206,6 @@ def test_the_last_of_the_disk_is_left_to_others(tmp_path: Path, monkeypatch: pyt
     folder = PageFolder(tmp_path, "model", BytesCodec(), min_free_bytes=2 * free)
     with pytest.raises(OSError, match="MB are free"):
         folder.put(b"one", 3)
-    folder.check([])
+    check_storage(folder, [])
     monkeypatch.setattr(folder, "_min_free_bytes", 0)
     assert folder.get(folder.put(b"one", 3)) == b"one"

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from inference.engine.sessions import session_key
 from kv_store import page_tree
 from kv_store.page_tree import COMPARED_AT_ONCE, REMEMBERED_OWNERS, REMEMBERED_TAILS, Page, PageTree, common_prefix_length
 
@@ -32,19 +33,19 @@ def dropped(tree: PageTree, document: str) -> list[Page]:
 def test_a_removed_tail_is_no_sessions_tail_any_more() -> None:
     tree = PageTree()
     first, last = grow(tree, FULL, (16,))
-    tree.record_last_prefix("a", [first, last], 17)
+    tree.record_last_prefix(session_key("a"), [first, last], 17)
     tree.remove(last)
-    assert tree.last_path("a") == [first]
+    assert tree.last_path(session_key("a")) == [first]
     tree.remove(first)
-    assert tree.last_path("a") == []
+    assert tree.last_path(session_key("a")) == []
     assert not tree.tails
 
 
 def test_what_other_documents_used_in_full_survives() -> None:
     tree = PageTree()
     first, last = grow(tree, FULL, (16, 17, 18))
-    tree.record_last_prefix("a", [first, last], 19)
-    tree.record_last_prefix("b", [first, last], 17)
+    tree.record_last_prefix(session_key("a"), [first, last], 19)
+    tree.record_last_prefix(session_key("b"), [first, last], 17)
     assert dropped(tree, "a") == [last], "b used one token of it, the others are a's alone"
     assert dropped(tree, "b") == [first], "b used all of what came before"
     assert not tree.documents()
@@ -53,12 +54,12 @@ def test_what_other_documents_used_in_full_survives() -> None:
 def test_a_sibling_takes_over_uses_and_pins() -> None:
     tree = PageTree()
     (short,) = grow(tree, (1, 2))
-    tree.record_last_prefix("a", [short], 2)
+    tree.record_last_prefix(session_key("a"), [short], 2)
     short.pins = 1
     (long,) = grow(tree, (1, 2, 3))
     tree.supersede(short, long)
     tree.remove(short)
-    assert tree.last_path("a") == [long]
+    assert tree.last_path(session_key("a")) == [long]
     assert (long.pins, long.owners) == (1, {"a": 2})
 
 

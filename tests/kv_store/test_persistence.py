@@ -11,16 +11,18 @@ from pathlib import Path
 import pytest
 import torch
 
+from inference.engine.sessions import session_key as key
 from kv_store.disk_folders import INDEX_NAME
 from kv_store.page_tree import REMEMBERED_OWNERS
 from kv_store.persistence import BATCH_PAGES, purge_saved
 from kv_store.store import PagedStore
+from tests.kv_store.integrity import check_integrity
 
 IDS = tuple(range(40))
 
 
 def insert(kv, store: PagedStore, token_ids: tuple[int, ...], session: str = "a") -> None:
-    store.insert_prefix(token_ids, kv.workspace(token_ids), session)
+    store.insert_prefix(token_ids, kv.workspace(token_ids), key(session))
 
 
 def loadable(kv, store: PagedStore, token_ids: tuple[int, ...]) -> int:
@@ -28,7 +30,7 @@ def loadable(kv, store: PagedStore, token_ids: tuple[int, ...]) -> int:
     workspace = kv.workspace()
     with store.match_prefix(token_ids) as match:
         loaded = match.load(workspace)
-    store.check_integrity()
+    check_integrity(store)
     assert kv.held(workspace, token_ids) == [place < loaded for place in range(len(token_ids))]
     return loaded
 
@@ -54,13 +56,13 @@ def saved(kv, make_store) -> None:
     insert(kv, store, IDS)
     assert store.save()
     assert on_disk(store) == 40
-    store.check_integrity()
+    check_integrity(store)
     store.close()
 
 
 def test_what_was_saved_is_resident_after_a_restart_bit_by_bit(saved: None, kv, make_store) -> None:
     store = make_store(disk=200)
-    store.check_integrity()
+    check_integrity(store)
     assert [tier.tokens for tier in store.stats().tiers] == [0, 40], "nothing is read before it is matched"
     workspace = kv.workspace()
     with store.match_prefix(IDS) as match:
@@ -68,24 +70,6 @@ def test_what_was_saved_is_resident_after_a_restart_bit_by_bit(saved: None, kv, 
     assert workspace.buffer[..., :40, :].view(torch.int32).equal(kv.of(IDS).view(torch.int32))
     assert [tier.tokens for tier in store.stats().tiers] == [40, 40], "it moved up; its copy on disk stays"
     assert store.stats().refused == ()
-
-
-def test_namespaces_stay_apart_after_a_restart(kv, make_store) -> None:
-    store = make_store(disk=200)
-    for namespace, ids in (("ann", IDS), ("bob", IDS[:20])):
-        store.insert_prefix(ids, kv.workspace(ids), f"client/{namespace}/document", namespace)
-    assert store.save()
-    store.check_integrity()
-    store.close()
-    store = make_store(disk=200)
-    store.check_integrity()
-    assert on_disk(store) == len(IDS) + 20
-    for namespace, length in (("ann", len(IDS)), ("bob", 20), ("", 0), ("cy", 0)):
-        with store.match_prefix(IDS, namespace) as match:
-            assert match.load(kv.workspace()) == length
-    assert store.purge("other/ann/document") == len(IDS)
-    with store.match_prefix(IDS, "bob") as match:
-        assert match.length == 20
 
 
 def test_saving_goes_on_with_what_was_restored(saved: None, kv, make_store, tmp_path: Path) -> None:
@@ -108,7 +92,7 @@ def test_the_most_recently_used_is_saved_where_the_budget_is_small(kv, make_stor
     insert(kv, store, other)
     loadable(kv, store, IDS)
     store.save()
-    store.check_integrity()
+    check_integrity(store)
     store.close()
     written = page_files(tmp_path)
     assert written[-1].stem == f"{len(written):08x}", "nothing was written that could not stay"
@@ -135,7 +119,7 @@ def test_what_is_on_disk_already_stays_there_if_it_was_used_recently(kv, make_st
 def test_what_is_pinned_is_saved_too(kv, make_store) -> None:
     store = make_store(disk=200)
     insert(kv, store, IDS)
-    store.pin("a")
+    store.pin(key("a"))
     assert store.save()
     store.close()
     assert loadable(kv, make_store(disk=200), IDS) == 40
@@ -145,7 +129,7 @@ def test_a_document_that_was_open_is_not_evicted_before_one_that_was_closed(kv, 
     closed, opened, later = (tuple(range(first, first + 16)) for first in (0, 100, 200))
     store = make_store(disk=32)
     insert(kv, store, closed, "closed")
-    store.pin("opened")
+    store.pin(key("opened"))
     insert(kv, store, opened, "opened")
     store.save()
     store.close()
@@ -183,9 +167,9 @@ def test_a_tail_on_disk_is_not_found_without_its_beginning(kv, make_store, tmp_p
     insert(kv, store, IDS[:32])
     insert(kv, store, tuple(range(100, 132)), "b")
     assert [tier.tokens for tier in store.stats().tiers] == [48, 16]
-    store.pin("a")
+    store.pin(key("a"))
     assert store.save(), "the pinned tail leaves no room for what comes before it"
-    store.check_integrity()
+    check_integrity(store)
     store.close()
     assert loadable(kv, make_store(disk=16), IDS) == 0
     assert not page_files(tmp_path)
@@ -209,7 +193,7 @@ def test_a_purged_session_leaves_nothing_on_disk(saved: None, kv, make_store, tm
     insert(kv, store, other, "b")
     store.save()
     assert store.purge("a") == 24
-    store.check_integrity()
+    check_integrity(store)
     store.close()
     store = make_store(disk=200)
     assert loadable(kv, store, IDS) == 16, "b used these as well"
@@ -225,7 +209,7 @@ def test_saving_in_steps_saves_the_newest_first_and_goes_on_where_it_left_off(kv
         insert(kv, store, prompt)
     for steps in range(1, 10):
         is_done = store.save(seconds=0)
-        store.check_integrity()
+        check_integrity(store)
         assert on_disk(store) == 16 * steps, "a page is one step's least, and with no time its most"
         if steps == 3:
             store._folder.close()  # the process is killed
@@ -248,7 +232,7 @@ def test_saving_never_takes_the_place_of_what_was_used_more_recently(kv, make_st
     for prompt in prompts:
         insert(kv, store, prompt)
     while not store.save(seconds=0):
-        store.check_integrity()
+        check_integrity(store)
     store.close()
     store = make_store(disk=64)
     assert [loadable(kv, store, prompt) for prompt in prompts] == [0, 0, 32, 32]
@@ -267,7 +251,7 @@ def test_a_file_of_another_size_is_refused_at_the_start(
         case "gone":
             bad.unlink()
     store = make_store(disk=200)
-    store.check_integrity()
+    check_integrity(store)
     (reason,) = store.stats().refused
     assert reason.startswith(f"{bad}: ")
     assert ("kv_store.tiers", logging.WARNING, f"refused {reason}") in caplog.record_tuples
@@ -357,7 +341,7 @@ def test_a_cache_that_cannot_be_used_is_set_aside_and_the_store_goes_on(
 ) -> None:
     damage(index_of(tmp_path))
     store = make_store(disk=200)
-    store.check_integrity()
+    check_integrity(store)
     assert re.search(reason, store.stats().refused[0])
     assert [record.levelname for record in caplog.records] == ["WARNING"], "one line"
     assert not page_files(tmp_path), "what could not be purged any more is not kept"
@@ -413,7 +397,7 @@ def test_an_index_of_another_model_in_our_place_is_not_used(saved: None, kv, mak
 
 def test_more_than_the_budget_is_refused(saved: None, kv, make_store, tmp_path: Path) -> None:
     store = make_store(disk=32)
-    store.check_integrity()
+    check_integrity(store)
     (refused,) = store.stats().refused
     assert "beyond the disk tier's budget" in refused
     assert loadable(kv, store, IDS) == 32
@@ -442,7 +426,7 @@ def test_a_full_disk_is_said_once_and_written_to_again(kv, make_store, monkeypat
     for first in range(0, 1000, 100):
         insert(kv, store, tuple(range(first, first + 48)))
     assert store.save(), "there is nothing that could be done"
-    store.check_integrity()
+    check_integrity(store)
     assert [tier.tokens for tier in store.stats().tiers] == [48, 0]
     assert [record.levelname for record in caplog.records] == ["WARNING"]
     monkeypatch.setattr(store._folder, "_min_free_bytes", 0)
@@ -457,7 +441,7 @@ def test_a_purge_costs_what_it_drops_and_not_the_index(kv, make_store) -> None:
     store.save()
     statements: list[str] = []
     store._folder.index._database.set_trace_callback(statements.append)
-    assert store.purge("*/7.py") == 32
+    assert store.purge("7.py") == 32
     assert len(statements) <= 2 + 3 * 2 + 1, statements
 
 
@@ -474,7 +458,7 @@ def test_what_is_saved_of_a_prefix_does_not_grow_with_the_sessions_that_share_it
     store, ids = make_store(disk=200), tuple(range(96))
     workspace = kv.workspace(ids)
     for number in range(1000):
-        session = f"http/ann/{number}"
+        session = key(f"http/{number}", "ann")
         store.pin(session)
         store.insert_prefix(ids, workspace, session)
         store.unpin(session)
@@ -486,8 +470,8 @@ def test_what_is_saved_of_a_prefix_does_not_grow_with_the_sessions_that_share_it
     store.close()
     store = make_store(disk=200)
     assert loadable(kv, store, ids) == 96
-    assert store.purge("http/ann/0") == 0
-    assert [store.purge(f"http/ann/{number}") for number in range(992, 1000)] == [0] * 7 + [96]
+    assert store.purge("ann/0") == 0
+    assert [store.purge(f"ann/{number}") for number in range(992, 1000)] == [0] * 7 + [96]
 
 
 def test_a_key_in_one_of_many_files_that_begin_alike_writes_few_rows(kv, make_store) -> None:
@@ -500,7 +484,7 @@ def test_a_key_in_one_of_many_files_that_begin_alike_writes_few_rows(kv, make_st
     assert written_rows(store, 0.02) <= 4
     store.close()
     store = make_store(device=20_000, disk=20_000)
-    assert [store.purge(session) for session in files][-1] == 64 + 16 + 5, "the common beginning goes with the last"
+    assert [store.purge(key(session).document) for session in files][-1] == 64 + 16 + 5, "the common beginning goes with the last"
     assert on_disk(store) == 0
 
 
@@ -532,10 +516,10 @@ def test_a_document_is_purged_from_what_no_process_has_open_as_from_a_store(kv, 
     insert(kv, store, (*IDS[:20], 7, 7), "run/other.py")
     insert(kv, store, IDS, "run/secret.py")
     store.save()
-    purge_saved(tmp_path, "*/secret.py")
+    purge_saved(tmp_path, "secret.py")
     assert on_disk(store) == 46, "another process is left alone"
     store.close()
-    purge_saved(tmp_path, "*/secret.py")
+    purge_saved(tmp_path, "secret.py")
     assert b"secret.py" not in index_of(tmp_path).read_bytes()
     assert len(page_files(tmp_path)) == 2
     store = make_store(disk=400)
@@ -544,9 +528,9 @@ def test_a_document_is_purged_from_what_no_process_has_open_as_from_a_store(kv, 
     assert loadable(kv, store, IDS) == 20
     store.close()
     index_of(tmp_path).write_bytes(b"nonsense")
-    purge_saved(tmp_path, "*/other.py")
+    purge_saved(tmp_path, "other.py")
     assert not page_files(tmp_path)
-    purge_saved(tmp_path / "nothing", "*/other.py")
+    purge_saved(tmp_path / "nothing", "other.py")
 
 
 def test_a_purge_reaches_the_other_folders_though_one_cannot_be_opened(
@@ -593,9 +577,9 @@ def test_what_cannot_be_purged_alone_goes_with_all_the_rest(kv, make_store, tmp_
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(store._folder.index, "write", fail)
-    assert store.purge("*/secret.py") == 40
+    assert store.purge("secret.py") == 40
     assert "removing all saved pages" in caplog.text
-    store.check_integrity()
+    check_integrity(store)
     assert not page_files(tmp_path)
     assert b"secret.py" not in index_of(tmp_path).read_bytes()
     assert store.save()
@@ -616,12 +600,12 @@ def test_memory_is_purged_though_the_disk_has_become_read_only(kv, make_store, m
         disk.setattr(Path, "unlink", fail)
         disk.setattr(store._folder.index, "write", fail)
         for document in ("a.py", "b.py"):
-            store.purge(f"*/{document}")
+            store.purge(f"{document}")
     assert (store.stats().tokens, set(store.documents())) == (0, set())
     assert caplog.text.count("the index may keep the name of a document that is purged") == 2
     insert(kv, store, IDS)
     store.save()
-    store.purge("*/a")  # the disk can be written to again
+    store.purge("a")  # the disk can be written to again
     assert store.save()
 
 

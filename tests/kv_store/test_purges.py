@@ -4,16 +4,18 @@ from pathlib import Path
 
 import pytest
 
+from inference.engine.sessions import session_key as key
 from kv_store import purges
 from kv_store.persistence import purge_saved
 from kv_store.purges import PurgeJournal, digest
 from kv_store.store import PagedStore
+from tests.kv_store.integrity import check_integrity
 
 IDS = tuple(range(40))
 
 
 def insert(kv, store: PagedStore, token_ids: tuple[int, ...], session: str) -> None:
-    store.insert_prefix(token_ids, kv.workspace(token_ids), session)
+    store.insert_prefix(token_ids, kv.workspace(token_ids), key(session))
 
 
 def resident(store: PagedStore, token_ids: tuple[int, ...]) -> int:
@@ -45,11 +47,11 @@ def test_what_another_core_purged_is_gone_from_a_folder_whose_core_ended_before_
     store.save()
     other = make_store(disk=200, fingerprint="another model")
     PurgeJournal(tmp_path).add("secret.py")
-    purge_saved(tmp_path, "*/secret.py")
+    purge_saved(tmp_path, "secret.py")
     assert resident(store, IDS) == 40, "it is in use"
     store._folder.close()  # the process is killed
     store = make_store(disk=200)
-    store.check_integrity()
+    check_integrity(store)
     assert resident(store, IDS) == 20
     assert resident(store, (*IDS[:20], 7, 7)) == 22
     assert store.stats().refused == ()

@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from inference.engine.sessions import session_key as key
 from kv_store.disk import PageFolder, SnapshotFiles
 from kv_store.disk_folders import INDEX_NAME, PageIndex
 from kv_store.interface import Workspace
@@ -21,6 +22,7 @@ from kv_store.store import PagedStore
 from kv_store.tiers import MemoryStorage, Tier
 from kv_store.workspace import HostSnapshots, KVShape, KVWorkspace, StateCodec, StateLayout, TensorCodec, TensorStorage
 from tests.inference.simulated_cuda import SimulatedCuda
+from tests.kv_store.integrity import check_integrity
 
 SHAPE = KVShape(num_layers=1, num_kv_heads=1, head_dim=2, dtype=torch.float32)
 STATE_BYTES = 32 + 20
@@ -63,13 +65,13 @@ def opened(tmp_path: Path) -> Opened:
 
 
 def insert(store: PagedStore, token_ids: Sequence[int], *positions: int, session: str = "client/a") -> None:
-    store.insert_prefix(token_ids, workspace(*positions, of=token_ids), session)
-    store.check_integrity()
+    store.insert_prefix(token_ids, workspace(*positions, of=token_ids), key(session))
+    check_integrity(store)
 
 
 def found(store: PagedStore, token_ids: Sequence[int] = PROMPT) -> int:
     """Where a forward goes on in an empty workspace that has loaded the match, whose KV and state are right."""
-    store.check_integrity()
+    check_integrity(store)
     empty = workspace()
     assert isinstance(empty, KVWorkspace)
     assert empty.snapshots is not None
@@ -81,7 +83,7 @@ def found(store: PagedStore, token_ids: Sequence[int] = PROMPT) -> int:
         assert isinstance(kept, tuple)
         assert isinstance(expected, tuple)
         assert all(one is other or torch.equal(one, other) for one, other in zip(kept, expected, strict=True))
-    store.check_integrity()
+    check_integrity(store)
     return where
 
 
@@ -170,12 +172,12 @@ def test_a_purged_document_leaves_no_state_on_disk(saved: None, opened: Opened, 
     gone, store = snapshot_files(tmp_path), opened()
     insert(store, (1, 2, 3), 3, session="client/b")
     assert store.save()
-    store.purge("*/a")
-    store.check_integrity()
+    store.purge("a")
+    check_integrity(store)
     assert [path.exists() for path in gone] == [False, False]
     assert (counts(store), found(store), found(store, (1, 2, 3))) == ([1, 1], 0, 3)
     store.close()
-    purge_saved(tmp_path, "*/b")
+    purge_saved(tmp_path, "b")
     assert snapshot_files(tmp_path) == list(tmp_path.rglob("*.safetensors")) == []
 
 
@@ -204,7 +206,7 @@ def test_what_time_was_left_for_is_saved_and_the_rest_follows(opened: Opened) ->
     steps = [store.save(0.0)]
     while not steps[-1]:
         steps.append(store.save(0.0))
-        store.check_integrity()
+        check_integrity(store)
     assert len(steps) > 2
     assert counts(store) == [2, 2]
     store.close()
@@ -219,7 +221,7 @@ def test_a_purge_removes_a_snapshot_whose_page_has_left_the_disk(opened: Opened,
     store.close()
     state_file, left = snapshot_files(tmp_path)
     state_file.with_name("0000ffff.safetensors").write_bytes(b"killed before the index was written")
-    purge_saved(tmp_path, "*/a")
+    purge_saved(tmp_path, "a")
     assert snapshot_files(tmp_path) == [left]
     assert len(list(tmp_path.rglob("*.safetensors"))) == 2, "the page and the snapshot of the other document"
 
@@ -250,8 +252,8 @@ def test_where_the_index_cannot_be_written_a_purge_removes_all_that_is_saved(
     assert store.save()
     with monkeypatch.context() as patched:
         patched.setattr(PageIndex, "write", full)
-        store.purge("*/a")
-    store.check_integrity()
+        store.purge("a")
+    check_integrity(store)
     assert counts(store) == [1, 0]
     assert list(tmp_path.rglob("*.safetensors")) == []
     assert store.save()
@@ -309,15 +311,15 @@ def test_what_leaves_a_device_goes_to_main_memory_and_comes_back(cuda: Simulated
     ]
     store = PagedStore([Tier("device", 2**16, TensorStorage(device))], SHAPE.bytes_per_token, snapshots)
     for number in range(4):
-        store.insert_prefix([number, 1, 2], workspace(3, device=device), f"client/{number}")
-    store.check_integrity()
+        store.insert_prefix([number, 1, 2], workspace(3, device=device), key(f"client/{number}"))
+    check_integrity(store)
     assert [tier.pages for tier in store.stats().tiers[1:]] == [1, 2], "the least recently used has left"
     for number, where in ((0, 0), (1, 3), (2, 3), (3, 3)):
         empty = workspace(device=device)
         assert empty.snapshots is not None
         with store.match_prefix([number, 1, 2]) as match:
             assert match.load(empty) == where
-        store.check_integrity()
+        check_integrity(store)
         if where:
             first, nothing, last = empty.snapshots[3].state  # type: ignore[misc]
             assert isinstance(first, Tensor)

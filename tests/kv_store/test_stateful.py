@@ -9,14 +9,16 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
+from inference.engine.sessions import session_key
 from kv_store.disk_folders import INDEX_NAME
-from kv_store.interface import document_of
+from kv_store.interface import SessionKey
 from kv_store.page_tree import Page, common_prefix_length
 from kv_store.store import PageMatch
+from tests.kv_store.integrity import check_integrity
 
 DEVICE, HOST, DISK = 96, 64, 128
 
-SESSIONS = ("one/first.py", "two/first.py", "one/second.py", "one/third.py", "two/fourth.py")
+SESSIONS = tuple(map(session_key, ("one/first.py", "two/first.py", "one/second.py", "one/third.py", "two/fourth.py")))
 sessions = st.sampled_from(SESSIONS)
 places = st.integers(0, 1000)
 tails = st.lists(st.integers(0, 1), max_size=40)
@@ -40,8 +42,8 @@ class StoreMachine(RuleBasedStateMachine):
         self.open = lambda: make_store(DEVICE, HOST, DISK, root=root)
         self.folder = root
         self.store = self.open()
-        self.inserted: dict[str, list[tuple[int, ...]]] = {}
-        self.pinned: dict[str, tuple[tuple[int, ...], int]] = {}
+        self.inserted: dict[SessionKey, list[tuple[int, ...]]] = {}
+        self.pinned: dict[SessionKey, tuple[tuple[int, ...], int]] = {}
         self.handles: list[Handle] = []
         self.indexed: set[tuple[bytes, int]] = set()
 
@@ -51,7 +53,7 @@ class StoreMachine(RuleBasedStateMachine):
     # -- what may be done ----------------------------------------------------------------------------------------------
 
     @rule(session=sessions, place=places, cut=places, tail=tails)
-    def insert(self, session: str, place: int, cut: int, tail: list[int]) -> None:
+    def insert(self, session: SessionKey, place: int, cut: int, tail: list[int]) -> None:
         token_ids = self.prompt(place, cut, tail)
         before = self.resident(token_ids)
         grown = self.store.insert_prefix(token_ids, self.kv.workspace(token_ids), session)
@@ -85,7 +87,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.handles.pop(which % len(self.handles)).match.release()
 
     @rule(session=sessions)
-    def pin(self, session: str) -> None:
+    def pin(self, session: SessionKey) -> None:
         self.store.pin(session)
         if session not in self.pinned:
             path = self.store._tree.last_path(session)
@@ -93,15 +95,15 @@ class StoreMachine(RuleBasedStateMachine):
             self.pinned[session] = token_ids, len(token_ids)
 
     @rule(session=sessions)
-    def unpin(self, session: str) -> None:
+    def unpin(self, session: SessionKey) -> None:
         self.store.unpin(session)
         self.pinned.pop(session, None)
 
-    @rule(session=st.sampled_from((*SESSIONS, "*/first.py")))
-    def purge(self, session: str) -> None:
-        document = document_of(session)
-        self.store.purge(session)
-        for other in [other for other in SESSIONS if document_of(other) == document]:
+    @rule(session=sessions)
+    def purge(self, session: SessionKey) -> None:
+        document = session.document
+        self.store.purge(document)
+        for other in [other for other in SESSIONS if other.document == document]:
             self.inserted.pop(other, None)
             self.pinned.pop(other, None)
         self.forget_promises()
@@ -132,7 +134,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     @invariant()
     def adds_up(self) -> None:
-        self.store.check_integrity()
+        check_integrity(self.store)
         device, host, _ = self.store.stats().tiers
         for tier in (device, host):
             assert tier.used_bytes == tier.tokens * self.kv.bytes_per_token <= tier.budget_bytes
@@ -228,7 +230,7 @@ def test_with_room_for_all_a_match_is_the_longest_common_prefix(kv, make_store, 
     store = make_store(device=10_000)
     for number, prompt in enumerate(prompts):
         before = max((common_prefix_length(prompt, other) for other in prompts[:number]), default=0)
-        assert store.insert_prefix(prompt, kv.workspace(prompt), "a") == len(prompt) - before
+        assert store.insert_prefix(prompt, kv.workspace(prompt), session_key("a")) == len(prompt) - before
     with store.match_prefix(asked) as match:
         assert match.length == max((common_prefix_length(prompt, asked) for prompt in prompts), default=0)
-    store.check_integrity()
+    check_integrity(store)

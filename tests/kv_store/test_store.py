@@ -5,10 +5,12 @@ The contract of a store, over one without room and one with two tiers.
 
 import pytest
 
+from inference.engine.sessions import session_key as key
 from kv_store.interface import DryWorkspace, ReleasedMatchError
 from kv_store.page_tree import Page
 from kv_store.store import PagedStore
 from kv_store.tiers import MemoryStorage, Tier
+from tests.kv_store.integrity import check_integrity
 
 SABOTAGE = {
     "wrong place": ("last.start += 1", "is not after"),
@@ -29,7 +31,7 @@ SABOTAGE = {
         'tree._owned |= {n: {last} for n in "cdefghij"}; last.owners |= dict.fromkeys("cdefghij", 1)',
         "names 9 owners",
     ),
-    "tail that is gone": ('tree.tails["a"] = Page((1,), tree.root)', "last path of a ends at .* gone"),
+    "tail that is gone": ('tree.tails[key("a")] = Page((1,), tree.root)', "last path of a ends at .* gone"),
     "page not counted": ("tier.held.popitem()", "counts other pages"),
     "page counted twice": ("tier.evictable.update(tier.held)", "counts pages twice"),
     "wrong bytes": ("tier.used_bytes -= 1", "tier counts .* bytes"),
@@ -48,15 +50,15 @@ SABOTAGE = {
 def test_sabotage_is_noticed(statement: str, told: str, kv, make_store) -> None:
     store = make_store(device=100, host=100, disk=100)
     held, loose = range(40), range(100, 140)
-    store.insert_prefix(held, kv.workspace(held), "a")
-    store.insert_prefix(loose, kv.workspace(loose), "b")
+    store.insert_prefix(held, kv.workspace(held), key("a"))
+    store.insert_prefix(loose, kv.workspace(loose), key("b"))
     store.match_prefix(range(32))
-    store.check_integrity()
+    check_integrity(store)
     tree, residency = store._tree, store._residency
-    tier, first, last = residency.tiers[0], tree.root.children[0], tree.tails["a"]
-    exec(statement, {"Page": Page, **locals()})
+    tier, first, last = residency.tiers[0], tree.root.children[0], tree.tails[key("a")]
+    exec(statement, {"Page": Page, "key": key, **locals()})
     with pytest.raises(AssertionError, match=told):
-        store.check_integrity()
+        check_integrity(store)
 
 
 IDS = tuple(range(40))
@@ -64,7 +66,7 @@ IDS = tuple(range(40))
 
 def test_load_writes_what_is_asked_for_and_nothing_else(kv, make_store) -> None:
     store = make_store()
-    store.insert_prefix(IDS, kv.workspace(IDS), "a")
+    store.insert_prefix(IDS, kv.workspace(IDS), key("a"))
     asked = (*IDS[:37], 99, 98)
     with store.match_prefix(asked) as match:
         for start in (0, 5, 16, 20, 36, 37):
@@ -76,14 +78,14 @@ def test_load_writes_what_is_asked_for_and_nothing_else(kv, make_store) -> None:
 
 def test_what_lies_before_start_is_lifted_from_the_workspace(kv, make_store) -> None:
     store = make_store(device=48, host=48)
-    store.insert_prefix(IDS, kv.workspace(IDS), "a")
+    store.insert_prefix(IDS, kv.workspace(IDS), key("a"))
     other = tuple(range(100, 148))
-    store.insert_prefix(other, kv.workspace(other), "a")
+    store.insert_prefix(other, kv.workspace(other), key("a"))
     workspace = kv.workspace(IDS[:20])
     with store.match_prefix(IDS) as match:
         assert match.load(workspace, 20) == 40
         assert all(kv.held(workspace, IDS))
-        store.check_integrity()
+        check_integrity(store)
     assert [tier.tokens for tier in store.stats().tiers] == [40, 48]
     with store.match_prefix(IDS) as match:
         workspace = kv.workspace()
@@ -93,18 +95,18 @@ def test_what_lies_before_start_is_lifted_from_the_workspace(kv, make_store) -> 
 
 def test_a_purged_page_is_not_loaded_by_a_match_that_saw_it(kv, make_store) -> None:
     store = make_store()
-    store.insert_prefix(IDS, kv.workspace(IDS), "a")
-    store.insert_prefix(IDS[:16], kv.workspace(IDS), "b")
+    store.insert_prefix(IDS, kv.workspace(IDS), key("a"))
+    store.insert_prefix(IDS[:16], kv.workspace(IDS), key("b"))
     with store.match_prefix(IDS) as match:
         assert store.purge("a") == 24
-        store.check_integrity()
+        check_integrity(store)
         assert match.load(kv.workspace(IDS), 40) == 40
         assert match.length == 16
         assert match.load(kv.workspace(IDS[:20]), 20) == 20
         workspace = kv.workspace()
         assert match.load(workspace) == 16
         assert kv.held(workspace, IDS) == [place < 16 for place in range(40)]
-    store.check_integrity()
+    check_integrity(store)
 
 
 BYTES = 10
@@ -123,35 +125,24 @@ def resident(store: PagedStore, token_ids: list[int]) -> int:
 
 def test_releasing_twice_is_an_error() -> None:
     store = paged(1000, 2000)
-    store.insert_prefix(range(20), WORKSPACE, "a")
+    store.insert_prefix(range(20), WORKSPACE, key("a"))
     match = store.match_prefix(range(20))
     match.release()
     with pytest.raises(ReleasedMatchError):
         match.release()
     with pytest.raises(ReleasedMatchError):
         match.load(WORKSPACE)
-    store.check_integrity()
+    check_integrity(store)
 
 
 def test_a_document_can_be_purged_whoever_asked_for_it() -> None:
     store = paged(1000, 2000)
-    store.insert_prefix(range(100), WORKSPACE, "one/a")
-    store.insert_prefix([*range(50), *range(200, 260)], WORKSPACE, "two/a")
-    store.insert_prefix(range(32), WORKSPACE, "two/b/a")
-    store.pin("two/a")
-    assert store.purge("*/c") == 0
-    dropped = store.purge("*/a")
+    store.insert_prefix(range(100), WORKSPACE, key("one/a"))
+    store.insert_prefix([*range(50), *range(200, 260)], WORKSPACE, key("two/a"))
+    store.insert_prefix(range(32), WORKSPACE, key("two/b/a"))
+    store.pin(key("two/a"))
+    assert store.purge("c") == 0
+    dropped = store.purge("a")
     assert resident(store, list(range(100))) == 32
     assert dropped == 100 + 62 - 32
-    store.check_integrity()
-
-
-def test_sessions_tell_their_residency_by_tier_the_latest_first() -> None:
-    store = paged(64, 2000)
-    for session, tokens in (("c/a", range(100)), ("c/b", range(1000, 1040)), ("d/a", range(50))):
-        store.insert_prefix(tokens, WORKSPACE, session)
-    found = {stats.session: stats.tokens for stats in store.session_stats(10)}
-    assert list(found) == ["d/a", "c/b", "c/a"]
-    assert {session: sum(tokens) for session, tokens in found.items()} == {"d/a": 64, "c/b": 40, "c/a": 100}
-    assert sum(tokens[0] for tokens in found.values()) <= 2 * 64  # the pages that two sessions share count for both
-    assert [stats.session for stats in store.session_stats(1)] == ["d/a"]
+    check_integrity(store)

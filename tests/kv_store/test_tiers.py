@@ -2,10 +2,12 @@ from typing import Any
 
 import pytest
 
+from inference.engine.sessions import session_key as key
 from kv_store.interface import DryWorkspace
 from kv_store.page_tree import Page
 from kv_store.store import PagedStore
 from kv_store.tiers import MemoryStorage, Tier
+from tests.kv_store.integrity import check_integrity
 
 BYTES = 10
 WORKSPACE = DryWorkspace(BYTES)
@@ -29,8 +31,8 @@ def make(*tiers: tuple[int, MemoryStorage]) -> PagedStore:
 
 
 def insert(store: PagedStore, first: int, count: int, session: str = "a") -> int:
-    grown = store.insert_prefix(range(first, first + count), WORKSPACE, session)
-    store.check_integrity()
+    grown = store.insert_prefix(range(first, first + count), WORKSPACE, key(session))
+    check_integrity(store)
     return grown
 
 
@@ -63,12 +65,12 @@ def test_tails_of_the_least_recently_used_go_first() -> None:
 
 def test_a_pin_moves_on_with_what_is_inserted() -> None:
     store = make((48, MemoryStorage()))
-    store.pin("a")
+    store.pin(key("a"))
     insert(store, 0, 48)
     assert insert(store, 1000, 16, "b") == 0
     assert insert(store, 2000, 48) == 48, "the session's own pin does not stand in its way"
     assert insert(store, 1000, 16, "b") == 0
-    store.unpin("a")
+    store.unpin(key("a"))
     assert insert(store, 1000, 48, "b") == 48
 
 
@@ -82,7 +84,7 @@ def test_what_was_last_inserted_for_a_pinned_session_is_left_alone(monkeypatch: 
         lock(pages, pins=pins)
 
     monkeypatch.setattr(store._residency, "lock", count)
-    store.pin("a")
+    store.pin(key("a"))
     insert(store, 0, 48)
     locked.clear()
     assert insert(store, 0, 48) == 0
@@ -90,7 +92,7 @@ def test_what_was_last_inserted_for_a_pinned_session_is_left_alone(monkeypatch: 
     insert(store, 0, 48, "b")
     insert(store, 0, 32)
     insert(store, 0, 48)
-    store.unpin("a")
+    store.unpin(key("a"))
     insert(store, 0, 48)
     assert len(locked) == 4, "another session, another last prefix twice, and one that nothing holds"
 
@@ -98,14 +100,14 @@ def test_what_was_last_inserted_for_a_pinned_session_is_left_alone(monkeypatch: 
 def test_what_is_inserted_again_for_a_pinned_session_is_its_own_and_moves_up() -> None:
     store = make((48, MemoryStorage()), (96, MemoryStorage()))
     insert(store, 0, 48, "b")
-    store.pin("a")
+    store.pin(key("a"))
     insert(store, 0, 40)
     insert(store, 0, 48)
     assert path(store, 0)[-1].owners == {"a": 16, "b": 16}
-    store.unpin("a")
+    store.unpin(key("a"))
     insert(store, 1000, 48, "c")
     assert levels(store, 0) == [1, 1, 1]
-    store.pin("a")
+    store.pin(key("a"))
     insert(store, 0, 48)
     assert levels(store, 0) == [0, 0, 0]
 
@@ -124,19 +126,19 @@ def test_pins_of_several_sessions_on_shared_pages_add_up() -> None:
     store = make((32, MemoryStorage()))
     for session in "ab":
         insert(store, 0, 32, session)
-        store.pin(session)
-    store.unpin("a")
-    store.check_integrity()
+        store.pin(key(session))
+    store.unpin(key("a"))
+    check_integrity(store)
     assert insert(store, 1000, 16, "c") == 0
     store.purge("b")
-    store.check_integrity()
+    check_integrity(store)
     assert insert(store, 1000, 16, "c") == 16
 
 
 def test_a_pin_outlasts_a_longer_sibling_of_its_last_page() -> None:
     store = make((32, MemoryStorage()))
     insert(store, 0, 3)
-    store.pin("a")
+    store.pin(key("a"))
     insert(store, 0, 7, "b")
     assert tokens(store) == [7]
     insert(store, 1000, 32, "c")
@@ -146,21 +148,21 @@ def test_a_pin_outlasts_a_longer_sibling_of_its_last_page() -> None:
 def test_a_page_does_not_stand_above_its_parent() -> None:
     store = make((20, MemoryStorage()), (100, MemoryStorage()))
     insert(store, 0, 16)
-    store.pin("a")
+    store.pin(key("a"))
     insert(store, 1000, 20, "b")
     assert levels(store, 1000) == [1, 1], "its last page would fit the first tier"
     with store.match_prefix(range(1000, 1020)) as match:
         match.load(WORKSPACE)
-        store.check_integrity()
+        check_integrity(store)
     assert levels(store, 1000) == [1, 1]
 
 
 def test_nothing_grows_where_pins_leave_no_room() -> None:
     store = make((20, MemoryStorage()))
     insert(store, 0, 20)
-    store.pin("a")
-    assert store.insert_prefix([*range(20), 7], WORKSPACE, "b") == 0
-    store.check_integrity()
+    store.pin(key("a"))
+    assert store.insert_prefix([*range(20), 7], WORKSPACE, key("b")) == 0
+    check_integrity(store)
 
 
 def test_a_short_page_in_use_is_left_alone_by_a_longer_sibling() -> None:
@@ -183,7 +185,7 @@ def test_what_is_used_moves_up(how: str) -> None:
     if how == "loaded":
         with store.match_prefix(range(32)) as match:
             assert match.load(WORKSPACE) == 32
-            store.check_integrity()
+            check_integrity(store)
     else:
         assert insert(store, 0, 32) == 0
     assert levels(store, 0) == [0, 0]
@@ -241,11 +243,11 @@ def test_a_page_is_gone_where_the_tier_above_breaks_down() -> None:
     storage.broken = True
     with store.match_prefix(range(32)) as match, pytest.raises(MemoryError):
         match.load(WORKSPACE)
-    store.check_integrity()
+    check_integrity(store)
     assert levels(store, 0) == []
     with pytest.raises(MemoryError):
-        store.insert_prefix(range(1000, 1032), WORKSPACE, "b")
-    store.check_integrity()
+        store.insert_prefix(range(1000, 1032), WORKSPACE, key("b"))
+    check_integrity(store)
 
 
 def test_an_insertion_that_breaks_off_leaves_the_store_in_order() -> None:
@@ -257,10 +259,10 @@ def test_an_insertion_that_breaks_off_leaves_the_store_in_order() -> None:
 
     store = make((200, MemoryStorage()))
     insert(store, 0, 20)
-    store.pin("a")
+    store.pin(key("a"))
     with pytest.raises(RuntimeError, match="broken"):
-        store.insert_prefix(range(100), Breaking(BYTES), "a")
-    store.check_integrity()
+        store.insert_prefix(range(100), Breaking(BYTES), key("a"))
+    check_integrity(store)
     assert store.match_prefix(range(100)).length == 32
     assert [page.pins for page in path(store, 0)] == [1, 1]
 

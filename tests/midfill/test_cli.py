@@ -135,3 +135,11 @@ def test_an_option_that_is_no_longer_one_is_refused_by_name(served: list[Any], o
     assert isinstance(result.exception, BadSettings)
     assert str(result.exception).startswith("--exact is no longer a setting: the CPU kernel gives the same bits")
     assert served == []
+
+
+@pytest.mark.parametrize("option", [["--separate-users"], ["--log-format", "json"], ["--user-queue", "8"], ["--drain-s", "9"]])
+def test_an_option_of_the_core_that_is_no_longer_one_is_refused_by_name(served: list[Any], option: list[str]) -> None:
+    result = CliRunner().invoke(app, ["core", *option])
+    assert isinstance(result.exception, BadInput)
+    assert str(result.exception).startswith(f"{option[0]} is no longer an option: ")
+    assert served == []

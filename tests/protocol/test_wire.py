@@ -26,11 +26,20 @@ from protocol.wire import (
 )
 
 
+def bounded(kind: Any, limits: msgspec.Meta) -> st.SearchStrategy[Any]:
+    """Values within the limits of a type."""
+    if kind is int:
+        return st.integers(limits.ge or 0, 10**6 if limits.le is None else limits.le)
+    if kind is float:
+        return st.floats(limits.ge or limits.gt or 0, limits.le or 1e6, exclude_min=limits.gt is not None)
+    return st.text(min_size=limits.min_length or 0, max_size=8) if kind is str else values(kind)
+
+
 def values(kind: Any) -> st.SearchStrategy[Any]:
     """Any value of a type that messages have."""
     parts = get_args(kind)
     if get_origin(kind) is Annotated:
-        return values(parts[0])
+        return bounded(*parts)
     if get_origin(kind) in (Union, UnionType):
         return st.one_of(*map(values, parts))
     if get_origin(kind) is tuple:
@@ -119,6 +128,16 @@ def _complete(**changes: Any) -> str:
         (_complete(prompt={"prefix": "", "suffix": 5}), "suffix"),
         (_complete(reuse="no"), "reuse"),
         (_complete(session=["s"]), "session"),
+        (_complete(max_tokens=-1), "max_tokens"),
+        (_complete(alternatives=17), "alternatives"),
+        (_complete(best_of=0), "best_of"),
+        (_complete(stop_texts=["a", ""]), "stop_texts"),
+        (_complete(stop_texts=["a"] * 65), "stop_texts"),
+        (_complete(min_probability=1.5), "min_probability"),
+        (_complete(max_decode_ms=-1), "max_decode_ms"),
+        (_complete(copies="x" * 65_537), "copies"),
+        (_complete(sampling={"temperature": 0}), "temperature"),
+        (_complete(sampling={"temperature": 1, "top_p": 1.5}), "top_p"),
     ],
 )
 def test_what_is_no_message_is_refused(text: str, named: str) -> None:

@@ -13,7 +13,6 @@ const STOP = "midfill.stopCore";
 const UNLOAD = "midfill.unloadModel";
 const FREE = "midfill.freeMemory";
 const LIST = "midfill.listCores";
-const LINK_DASHBOARD = "midfill.linkDashboard";
 
 interface Entry extends vscode.QuickPickItem {
   run?: () => Thenable<unknown>;
@@ -32,7 +31,6 @@ export async function manageCore(server: Server): Promise<void> {
   const address = config.coreAddress();
   const token = { label: "$(key) Set the token…", description: address, run: () => vscode.commands.executeCommand("midfill.setCoreToken") };
   const entries: Entry[] = [
-    { label: "$(dashboard) Open dashboard", description: "the core at work, in the browser", run: () => openDashboard(server) },
     { label: "$(debug-pause) Unload the model", description: "until the next suggestion", run: () => unloadModel(server) },
     { label: "$(trash) Free memory…", description: "the model stays loaded", run: () => freeMemory(server) },
     { label: "$(debug-stop) Stop the core", description: "for every editor on this machine", run: () => stopCore(server) },
@@ -63,14 +61,6 @@ export async function freeMemory(server: Server): Promise<void> {
     if (typeof freed === "string") {
       void vscode.window.showInformationMessage(`midfill: Freed ${freed}.`);
     }
-  }
-}
-
-/** Open the dashboard of the server's core in the browser. */
-export async function openDashboard(server: Server): Promise<void> {
-  const url = await execute(server, LINK_DASHBOARD);
-  if (typeof url === "string") {
-    await vscode.env.openExternal(vscode.Uri.parse(url));
   }
 }
 

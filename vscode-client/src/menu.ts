@@ -74,7 +74,7 @@ function entries(server: Server): Entry[] {
     ...languageEntry(server),
     { label: "$(server-process) Choose model…", command: "midfill.chooseModel" },
     { label: "", kind: vscode.QuickPickItemKind.Separator },
-    { label: "$(server) Manage the core…", description: "memory, dashboard, stop", command: "midfill.core" },
+    { label: "$(server) Manage the core…", description: "memory, stop", command: "midfill.core" },
     { label: "$(graph) Show statistics", description: "accepted, kept, by day", command: "midfill.stats" },
     ...diagnosis,
   ];

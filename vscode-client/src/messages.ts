@@ -108,9 +108,6 @@ export interface ModelDescription {
   here?: boolean;
   /** Of one to download. */
   licence?: string;
-  /** As a core has measured it here; empty if none has. */
-  speed?: string;
-  recommended?: boolean;
 }
 
 /** What `midfill.downloadModel` returns: one of these. */

@@ -100,19 +100,17 @@ async function listed(server: Server): Promise<ModelDescription[]> {
 }
 
 function described(model: ModelDescription): Entry {
-  const { name, source, family, sizeBytes, quantization, licence, runsWith, speed, problem } = model;
+  const { name, source, family, sizeBytes, quantization, licence, runsWith, problem } = model;
   const remote = model.here === false;
   const runs = runsWith ?? "";
   const parts = [remote ? "" : source, family, gigabytes(sizeBytes), quantization, licence, runs && `runs with ${runs}`];
   const description = parts.filter(Boolean).join(", ");
-  const detail = problem || speed;
   return {
-    label: model.recommended === true ? `$(star) ${name}` : name,
+    label: name,
     description,
     model: name,
     remote,
-    ...(detail && { detail }),
-    ...(problem !== "" && { problem }),
+    ...(problem !== "" && { detail: problem, problem }),
   };
 }
 

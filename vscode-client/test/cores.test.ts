@@ -14,8 +14,7 @@ const window = {
   },
   showErrorMessage: (message: string) => shown.push(`error: ${message}`),
 };
-const opened: string[] = [];
-Object.assign(globalThis, { vscodeWindow: window, openExternal: (url: string) => opened.push(url) });
+Object.assign(globalThis, { vscodeWindow: window });
 const STUB = `export const window = globalThis.vscodeWindow;
 export const workspace = { getConfiguration: () => ({ get: (name, fallback) => globalThis.coreAddress ?? fallback }) };
 export const commands = { executeCommand: (name) => globalThis.openExternal(name) };
@@ -28,7 +27,7 @@ registerHooks({
       ? { url: `data:text/javascript,${STUB}`, shortCircuit: true }
       : next(specifier, context),
 });
-const { freeMemory, manageCore, openDashboard, restart, stopCore, unloadModel } = await import("../src/cores.ts");
+const { freeMemory, manageCore, restart, stopCore, unloadModel } = await import("../src/cores.ts");
 
 function serverThat(execute: (command: string, args?: unknown[]) => Promise<unknown>): Server {
   return { client: { execute } } as unknown as Server;
@@ -92,12 +91,4 @@ test("cores are listed with their memory, below what can be done", async () => {
   Object.assign(globalThis, { coreAddress: "wss://host" });
   await manageCore(server);
   assert.match(labels(), /Set the token/);
-});
-
-test("openDashboard opens the address in the browser, or shows why there is none", async () => {
-  shown.length = 0;
-  await openDashboard(serverThat(() => Promise.resolve("http://127.0.0.1:1/dashboard#code")));
-  await openDashboard(serverThat(() => Promise.reject(new Error("the core was stopped"))));
-  assert.deepEqual(opened, ["http://127.0.0.1:1/dashboard#code"]);
-  assert.deepEqual(shown, ["error: midfill: the core was stopped"]);
 });

@@ -22,6 +22,6 @@ function noAnswer(): undefined {
   return undefined;
 }
 
-export function bearer(key: string): Record<string, string> {
+function bearer(key: string): Record<string, string> {
   return { Authorization: `Bearer ${key}` };
 }

@@ -66,9 +66,6 @@ class Playground {
         this.#receive(message);
       },
     });
-    byId("dashboard").onclick = () => {
-      this.#connection.send({ type: "LinkDashboard" });
-    };
     this.#makeTabs();
   }
 
@@ -137,9 +134,6 @@ class Playground {
         break;
       case "Excluded":
         notice(message.reason === null ? "" : `No suggestions in ${message.name}: ${message.reason}`);
-        break;
-      case "Link":
-        open(message.url, "_blank", "noopener");
         break;
       case "Failed":
         this.#models.fail(message.message);

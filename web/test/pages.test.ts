@@ -1,4 +1,4 @@
-// The playground and the dashboard as a user sees them, with a real core and the tiny model.
+// The playground as a user sees it, with a real core and the tiny model.
 
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
@@ -147,41 +147,10 @@ test("another model is chosen, and answers", async () => {
   assert.match(midfill.run("core", "list"), /bundled +ready/);
 });
 
-test("the dashboard shows the keystroke, its prompt and what is resident", async () => {
-  const page = await playground();
-  const opened = page.context().waitForEvent("page");
-  await page.locator("#dashboard").click();
-  const dashboard = await opened;
-  await dashboard.locator("#state.ready").waitFor();
-  await dashboard.locator("tbody th", { hasText: "inventory.py" }).waitFor();
-  assert.equal(new URL(dashboard.url()).hash, "");
-  await page.bringToFront();
-  await page.locator(".cm-activeLine").click();
-  await page.keyboard.press("End");
-  await page.keyboard.type("qux", { delay: 200 });
-  await dashboard.locator("#strip .column.hit").first().waitFor({ state: "attached" });
-  await dashboard.locator("#which", { hasText: "inventory.py" }).waitFor();
-  await dashboard.bringToFront();
-  assert.match(await dashboard.locator("#prompt .resident").first().innerText(), /Items on the shelves/);
-  const computed = (await dashboard.locator("#prompt .computed").allInnerTexts()).join("");
-  assert.ok(computed.length > 0 && computed.length < 60, `${computed} was computed`);
-  assert.equal(await dashboard.locator("tr.now").count(), 1);
-  await picture(dashboard, "dashboard");
-  await dashboard.reload(); // the link is used up, the key is kept
-  await dashboard.locator("#state.ready").waitFor();
-});
-
-test("a printed link of the dashboard opens it in any browser; without a link it says what to do", async () => {
-  const url = midfill.run("dashboard", "--no-browser");
-  for (let browser = 0; browser < 2; browser += 1) {
-    await (await midfill.open(url)).locator("#state.ready").waitFor();
-  }
-  const stranger = await midfill.open(url.replace(/#.*/, ""));
-  await stranger.locator("#notice code", { hasText: "midfill dashboard" }).waitFor();
-  const guessed = await midfill.open(url.replace(/#.*/, "#guessed"));
-  await guessed.locator("#notice code", { hasText: "midfill dashboard" }).waitFor();
-  const refused = midfill.problems.splice(0);
-  assert.deepEqual(refused.map((problem) => problem.includes('401')), [true]); // the guess; the browser logs the answer
+test("a printed link opens the page in any browser; without a link it says what to do", async () => {
+  const stranger = await midfill.open(midfill.url.replace(/#.*/, "#guessed"));
+  await stranger.locator("#notice code", { hasText: "midfill play" }).waitFor();
+  assert.deepEqual(midfill.problems.splice(0).map((problem) => problem.includes("401")), [true]); // the browser logs the answer
 });
 
 test("the pages report no error, and request nothing from elsewhere", () => {

@@ -1,1 +1,1 @@
-"""The HTTP APIs that other programs know: OpenAI's, Mistral's, llama.cpp's, Ollama's and Tabby's."""
+"""The HTTP APIs that other programs know: OpenAI's, llama.cpp's and Ollama's."""

@@ -1,11 +1,9 @@
-"""Bodies of requests: reads JSON into a struct, refuses unsupported fields by name, and converts line ends to \\n."""
+"""Bodies of requests: reads JSON into a struct, logs the fields that it has no use for, and converts line ends to \\n."""
 
 from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Annotated, Any, TypeVar
 
 import msgspec
@@ -13,7 +11,7 @@ from msgspec.structs import replace
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
-from protocol.messages import MAX_STOP_CHARS, MAX_STOP_TEXTS, Completion, Sampling, TokenLogprob
+from protocol.messages import MAX_STOP_CHARS, Completion, Sampling, StopTexts
 from protocol.wire import decode_object
 
 
@@ -36,20 +34,11 @@ def outward(text: str, line_end: str) -> str:
 
 
 def completed(completion: Completion, line_end: str) -> Completion:
-    """The completion with the client's line ends in its text, its tokens and its alternatives."""
+    """The completion with the client's line ends in its text and its alternatives."""
     if line_end == "\n":
         return completion
-    return replace(
-        completion,
-        text=outward(completion.text, line_end),
-        tokens=tuple(_token(token, line_end) for token in completion.tokens),
-        alternatives=tuple(replace(other, text=outward(other.text, line_end)) for other in completion.alternatives),
-    )
-
-
-def _token(token: TokenLogprob, line_end: str) -> TokenLogprob:
-    top = tuple((outward(text, line_end), logprob) for text, logprob in token.top)
-    return replace(token, text=outward(token.text, line_end), top=top)
+    others = tuple(replace(other, text=outward(other.text, line_end)) for other in completion.alternatives)
+    return replace(completion, text=outward(completion.text, line_end), alternatives=others)
 
 
 MAX_BODY_BYTES = 16 * 2**20
@@ -57,21 +46,19 @@ DEFAULT_MAX_TOKENS = 128
 MAX_CHOICES = 16
 MAX_NAME_CHARS = 200
 MAX_NAMED_CLIENTS = 1024
-MAX_SHOWN_CHARS = 80
+UNSERVED = frozenset({"echo", "format", "grammar", "images", "json_schema", "logit_bias", "logprobs", "system", "template"})
+"""Fields that ask for another text, or for more than the text: refused unless they are empty."""
 
 Body = TypeVar("Body")
 Count = Annotated[int, msgspec.Meta(ge=-1)]  # -1 is llama.cpp's "no limit"
 Name = Annotated[str, msgspec.Meta(max_length=MAX_NAME_CHARS)]
-StopText = Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_STOP_CHARS)]
-StopTexts = Annotated[tuple[StopText, ...], msgspec.Meta(max_length=MAX_STOP_TEXTS)]
 Temperature = Annotated[float, msgspec.Meta(ge=0, le=100)]
 Share = Annotated[float, msgspec.Meta(gt=0, le=1)]
-Seed = int  # below 0 means none
 
 log = logging.getLogger(__name__)
 
 
-class Fields(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Fields(msgspec.Struct, frozen=True, kw_only=True):
     """Base of the bodies: these are the supported fields. A field of value null counts as absent."""
 
 
@@ -81,7 +68,7 @@ class DecodingFields(Fields, frozen=True, kw_only=True):
     stop: Annotated[str, msgspec.Meta(max_length=MAX_STOP_CHARS)] | StopTexts | None = None
     temperature: Temperature | None = None
     top_p: Share | None = None
-    seed: Seed | None = None
+    seed: int | None = None  # below 0 means none
 
     def sampling(self, top_k: int | None = None) -> Sampling | None:
         """How tokens are drawn; None for temperature 0, the default. Without a seed each request has its own."""
@@ -90,27 +77,10 @@ class DecodingFields(Fields, frozen=True, kw_only=True):
         seed = self.seed if self.seed is not None and self.seed >= 0 else random.getrandbits(63)
         return Sampling(self.temperature, 1.0 if self.top_p is None else self.top_p, max(0, top_k or 0), seed)
 
-    @property
-    def repeatable(self) -> bool:
-        """Whether the client expects the same text of the same body, whatever came before: it names a seed."""
-        return self.seed is not None and self.seed >= 0
-
     def stop_texts(self) -> tuple[str, ...]:
         """The texts of `stop` with \\n for line ends, each once; an empty text counts as none."""
         texts = (self.stop,) if isinstance(self.stop, str) else self.stop or ()
         return tuple(dict.fromkeys(map(inward, filter(None, texts))))
-
-
-@dataclass(frozen=True, slots=True)
-class OtherFields:
-    """The treatment of an API's fields that are not supported; all that are named nowhere are refused."""
-
-    ignored: frozenset[str] = frozenset()
-    """They have no effect on the text; the log names them once per client."""
-    private: frozenset[str] = frozenset()
-    """Ignored fields whose values the log does not show."""
-    neutral: Mapping[str, tuple[object, ...]] = field(default_factory=dict)
-    """They are accepted with these values, which change nothing, and refused with others."""
 
 
 class BodyReader:
@@ -119,39 +89,31 @@ class BodyReader:
     def __init__(self) -> None:
         self._named: set[tuple[str, str, str]] = set()  # client, path and field
 
-    async def read(self, request: Request, kind: type[Body], others: OtherFields) -> Body:
+    async def read(self, request: Request, kind: type[Body]) -> Body:
         """The JSON object in the body.
 
-        Raises HTTPException: 413 if larger than MAX_BODY_BYTES, 400 if not JSON, 422 for a field that is not supported
-        or has a wrong value.
+        Raises HTTPException: 413 if larger than MAX_BODY_BYTES, 400 if not JSON, 422 for a wrong value or a field of
+        UNSERVED.
         """
-        return self.converted(request, await read_object(request), kind, others)
+        return self.converted(request, await read_object(request), kind)
 
-    def converted(
-        self, request: Request, values: dict[str, Any], kind: type[Body], others: OtherFields, where: str = "$"
-    ) -> Body:
+    def converted(self, request: Request, values: dict[str, Any], kind: type[Body], where: str = "$") -> Body:
         """The struct of an object's fields, which stands in the body at `where`. Raises HTTPException as `read`."""
-        self._settle_others(request, values, others, where)
+        for name in sorted(values.keys() - {field.encode_name for field in msgspec.structs.fields(kind)}):  # type: ignore[arg-type]
+            if name in UNSERVED and values[name]:
+                raise HTTPException(422, f"{name} is not supported - at `{where}.{name}`")
+            self._note_ignored(request, f"{where}.{name}")
         try:
             return msgspec.convert(values, kind)
         except msgspec.ValidationError as error:
-            raise HTTPException(422, _in_our_words(str(error), where)) from error
+            message, _, path = str(error).partition(" - at `$")
+            raise HTTPException(422, f"{message} - at `{where}{path.rstrip('`')}`") from error
 
-    def _settle_others(self, request: Request, values: dict[str, Any], others: OtherFields, where: str) -> None:
-        """Remove the other fields from `values`. Raises HTTPException for a value that is not neutral."""
-        for name, neutral in others.neutral.items():
-            value = values.pop(name, None)
-            if value is not None and value not in neutral:
-                supported = " or ".join(map(_shown, neutral))
-                message = f"{name} is {_shown(value)}: only {supported} is supported"
-                raise HTTPException(422, f"{message} - at `{where}.{name}`")
-        for name in sorted(others.ignored & values.keys()):
-            value = values.pop(name)
-            key = (request.client.host if request.client else "", request.url.path, f"{where}.{name}")
-            if key not in self._named and len(self._named) < MAX_NAMED_CLIENTS:
-                self._named.add(key)
-                shown = "a value that is not shown here" if name in others.private else _shown(value)
-                log.info("%s is ignored at %s: %s sends %s", name, key[1], key[0], shown)
+    def _note_ignored(self, request: Request, field: str) -> None:
+        key = (request.client.host if request.client else "", request.url.path, field)
+        if key not in self._named and len(self._named) < MAX_NAMED_CLIENTS:
+            self._named.add(key)
+            log.info("%s is ignored at %s, where %s sends it", field, key[1], key[0])
 
 
 async def read_object(request: Request) -> dict[str, Any]:
@@ -173,19 +135,3 @@ async def read_object(request: Request) -> dict[str, Any]:
 def max_tokens(count: int | None) -> int:
     """The limit that a client means; without one DEFAULT_MAX_TOKENS."""
     return DEFAULT_MAX_TOKENS if count is None or count < 0 else count
-
-
-def _in_our_words(message: str, where: str) -> str:
-    """msgspec's message with the whole path, and with the name first where it refuses a field."""
-    message, _, path = message.partition(" - at `$")
-    path = where + path.rstrip("`")
-    unknown = message.removeprefix("Object contains unknown field `")
-    if unknown != message:
-        name = unknown.rstrip("`")
-        return f"{name} is not supported - at `{path}.{name}`"
-    return f"{message} - at `{path}`"
-
-
-def _shown(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= MAX_SHOWN_CHARS else f"{text[:MAX_SHOWN_CHARS]}…"

@@ -10,43 +10,14 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from inference.core.http.bodies import MAX_CHOICES, Count, DecodingFields, Name, OtherFields, StopTexts, line_end_of, max_tokens
+from inference.core.http.bodies import MAX_CHOICES, Count, DecodingFields, Name, line_end_of, max_tokens
 from inference.core.http.requests import Api, TextPiece, cached_tokens, session_of, whole
 from inference.core.http.responses import EVENTS, error_event, event, streamed
-from protocol.messages import MAX_SNIPPETS, Completion, CompletionRequest, Snippet, StopRule
+from protocol.messages import MAX_SNIPPETS, Completion, CompletionRequest, Snippet, StopRule, StopTexts
 from protocol.stopping import columns
 from protocol.version import own_version
 
 MAX_RESPONSE_FIELDS = 64
-
-OTHERS = OtherFields(
-    ignored=frozenset(
-        {
-            *("model", "samplers", "n_keep", "n_discard", "min_keep", "timings_per_token", "t_max_prompt_ms"),
-            *("n_cache_reuse", "post_sampling_probs", "penalty_prompt", "repeat_last_n", "mirostat_tau", "mirostat_eta"),
-            *("dynatemp_exponent", "xtc_threshold", "dry_base", "dry_allowed_length", "dry_penalty_last_n"),
-        }
-    ),
-    neutral={
-        "min_p": (0,),
-        "typical_p": (1,),
-        "tfs_z": (1,),
-        "mirostat": (0,),
-        "dynatemp_range": (0,),
-        "xtc_probability": (0,),
-        "dry_multiplier": (0,),
-        "repeat_penalty": (1,),
-        "presence_penalty": (0,),
-        "frequency_penalty": (0,),
-        "logit_bias": ([], {}),
-        "grammar": ("",),
-        "ignore_eos": (False,),
-        "n_probs": (0,),
-        "lora": ([],),
-        "return_tokens": (False,),
-        "return_progress": (False,),
-    },
-)
 
 
 class ExtraInput(Struct, frozen=True):
@@ -99,7 +70,7 @@ class LlamaCpp(Api):
 
     async def infill(self, request: Request) -> Response:
         """One completion, or a list of `n_cmpl`, whole or as server-sent events."""
-        body = await self._bodies.read(request, InfillBody, OTHERS)
+        body = await self._bodies.read(request, InfillBody)
         line_end = line_end_of(body.input_prefix + body.prompt, body.input_suffix)
         wanted = self._wanted(request, body)
         pieces = self._asking.pieces(request, wanted, body.n_cmpl, grows=body.stream, line_end=line_end)
@@ -126,14 +97,7 @@ class LlamaCpp(Api):
         before = body.input_prefix + body.prompt
         return CompletionRequest(
             session,
-            self._asking.around(
-                session,
-                before,
-                body.input_suffix,
-                files,
-                prefetch=limit == 0,
-                repeatable=bool(before or body.input_suffix) and (body.repeatable or not body.cache_prompt),
-            ),
+            self._asking.around(request, session, before, body.input_suffix, files, prefetch=limit == 0),
             limit,
             StopRule(_columns_of_indent(before, body.n_indent)),
             reuse=body.cache_prompt,

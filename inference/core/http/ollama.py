@@ -7,49 +7,17 @@ from collections.abc import AsyncGenerator
 from datetime import UTC, datetime
 from typing import Any
 
-from msgspec.structs import replace
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
-from inference.core.http.bodies import Count, DecodingFields, Fields, Name, OtherFields, line_end_of, max_tokens
+from inference.core.http.bodies import Count, DecodingFields, Fields, Name, line_end_of, max_tokens
 from inference.core.http.requests import NO_PROMPT, NO_STOP, Api, TextPiece, cached_tokens, session_of, user_of, whole
 from inference.core.http.responses import LINES, line, streamed
 from protocol.messages import Completion, CompletionRequest
 from protocol.version import own_version
 
-OTHERS = OtherFields(
-    ignored=frozenset({"model", "name", "raw", "truncate", "shift"}),
-    neutral={
-        "system": ("",),
-        "template": ("",),
-        "context": ([],),
-        "format": ("",),
-        "images": ([],),
-        "think": (False,),
-        "logprobs": (False,),
-        "top_logprobs": (0,),
-    },
-)
-OTHER_OPTIONS = OtherFields(
-    ignored=frozenset(
-        {
-            *("num_ctx", "num_batch", "num_gpu", "main_gpu", "num_thread", "num_gqa", "num_keep", "numa", "low_vram"),
-            *("f16_kv", "vocab_only", "use_mmap", "use_mlock", "embedding_only", "rope_frequency_base"),
-            *("rope_frequency_scale", "repeat_last_n", "penalize_newline", "mirostat_tau", "mirostat_eta"),
-        }
-    ),
-    neutral={
-        "min_p": (0,),
-        "typical_p": (1,),
-        "tfs_z": (1,),
-        "mirostat": (0,),
-        "repeat_penalty": (1,),
-        "presence_penalty": (0,),
-        "frequency_penalty": (0,),
-    },
-)
 TEMPLATE = "{{ .Prompt }}{{ .Suffix }}"
 """Clients look for `.Suffix`, which says that the model fills in the middle."""
 
@@ -93,7 +61,7 @@ class Ollama(Api):
 
     async def generate(self, request: Request) -> Response:
         """One text, as lines of JSON unless `stream` is false. Without a prompt it loads or unloads the model."""
-        body = await self._bodies.read(request, GenerateBody, OTHERS)
+        body = await self._bodies.read(request, GenerateBody)
         options = self._options(request, body)
         session = session_of(request, body.session, body.user)
         is_empty = not (body.prompt or body.suffix)
@@ -110,7 +78,7 @@ class Ollama(Api):
             stop_texts=options.stop_texts(),
             sampling=options.sampling(options.top_k),
         )
-        wanted = self._with_prompt(wanted, body, repeatable=options.repeatable)
+        wanted = self._asking.laid(request, wanted, body.prompt, body.suffix)
         grows = body.stream and not is_empty
         line_end = "\n" if wanted.prompt.marked else line_end_of(body.prompt, body.suffix)
         pieces = self._asking.pieces(request, wanted, grows=grows, line_end=line_end)
@@ -147,13 +115,7 @@ class Ollama(Api):
 
     def _options(self, request: Request, body: GenerateBody) -> Options:
         values = {name: value for name, value in (body.options or {}).items() if value is not None}
-        return self._bodies.converted(request, values, Options, OTHER_OPTIONS, "$.options")
-
-    def _with_prompt(self, wanted: CompletionRequest, body: GenerateBody, *, repeatable: bool) -> CompletionRequest:
-        if body.suffix:
-            prompt = self._asking.around(wanted.session, body.prompt, body.suffix, repeatable=repeatable)
-            return replace(wanted, prompt=prompt)
-        return self._asking.rendered(wanted, body.prompt, repeatable=repeatable)
+        return self._bodies.converted(request, values, Options, "$.options")
 
     async def _lines(self, pieces: AsyncGenerator[TextPiece]) -> AsyncGenerator[bytes]:
         async for piece in pieces:

@@ -17,7 +17,7 @@ from inference.core.http.bodies import MAX_NAME_CHARS, BodyReader, completed, in
 from inference.core.http.text_anchors import Files, TextAnchors
 from inference.core.scheduler import Scheduler
 from inference.engine.request import Request
-from inference.engine.sessions import session_of_user
+from inference.engine.sessions import session_key
 from inference.text.fim import read_rendered, unknown_marker
 from inference.text.rendered_next_edits import read_next_edit
 from protocol.errors import MidfillError
@@ -67,27 +67,21 @@ class Asking:
         self._unknown_markers: set[str] = set()  # that the log names already
 
     def around(
-        self,
-        session: str,
-        before: str,
-        after: str,
-        files: Files = (),
-        *,
-        prefetch: bool = False,
-        steady: bool = False,
-        repeatable: bool,
+        self, http: HttpRequest, session: str, before: str, after: str, files: Files = (), *, prefetch: bool = False
     ) -> Prompt:
         """The prompt for a cursor between two texts, as `TextAnchors.prompt` lays it, with \\n for all line ends."""
-        before, after = inward(before), inward(after)
         files = tuple(Snippet(file.path, inward(file.text)) for file in files)
-        return self._anchors.prompt(session, before, after, files, prefetch=prefetch, steady=steady, repeatable=repeatable)
+        key = session_key(session, user_of(http))
+        return self._anchors.prompt(key, inward(before), inward(after), files, prefetch=prefetch)
 
-    def rendered(self, wanted: CompletionRequest, text: str, *, repeatable: bool) -> CompletionRequest:
-        """The request for a text that may be a rendered prompt; any other is the text before the cursor.
+    def laid(self, http: HttpRequest, wanted: CompletionRequest, text: str, suffix: str) -> CompletionRequest:
+        """The request for a text with a suffix, or without one, which may be a rendered prompt, else is before the cursor.
 
         The prompt of a next-edit model is computed as it is; a FIM prompt is laid anew. Raises HTTPException if it has
         more than MAX_SNIPPETS files.
         """
+        if suffix:
+            return replace(wanted, prompt=self.around(http, wanted.session, text, suffix))
         if (next_edit := read_next_edit(text)) is not None:
             prompt = Prompt("", "", marked=next_edit.parts)
             stop_texts = tuple(dict.fromkeys((*next_edit.stop_texts, *wanted.stop_texts)))[:MAX_STOP_TEXTS]
@@ -96,11 +90,10 @@ class Asking:
         parts = read_rendered(inward(text))
         if parts is None:
             self._warn_of_another_model(text)
-            return replace(wanted, prompt=self.around(wanted.session, text, "", repeatable=repeatable))
+            return replace(wanted, prompt=self.around(http, wanted.session, text, ""))
         if len(parts.files) > MAX_SNIPPETS:
             raise HTTPException(422, f"the prompt has more than {MAX_SNIPPETS} files")
-        prompt = self.around(wanted.session, parts.before, parts.after, parts.files, repeatable=repeatable)
-        return replace(wanted, prompt=prompt)
+        return replace(wanted, prompt=self.around(http, wanted.session, parts.before, parts.after, parts.files))
 
     def _warn_of_another_model(self, text: str) -> None:
         """Log once that a client's prompt was written for a model that midfill does not know."""
@@ -195,7 +188,7 @@ def user_of(http: HttpRequest) -> str:
 
 
 def session_of(http: HttpRequest, *names: str | int | None) -> str:
-    """The user's session for a request: its header, else the first of the `names` that is not empty, else none.
+    """The name of a request's session: its header, else the first of the `names` that is not empty, else none.
 
     Raises HTTPException if the header is longer than MAX_NAME_CHARS.
     """
@@ -203,7 +196,7 @@ def session_of(http: HttpRequest, *names: str | int | None) -> str:
     if len(header) > MAX_NAME_CHARS:
         raise HTTPException(422, f"{SESSION_HEADER} has {len(header)} characters: at most {MAX_NAME_CHARS} are allowed")
     name = next((str(name) for name in (header, *names) if name not in ("", None)), "")
-    return session_of_user(user_of(http), f"http/{name}" if name else ANONYMOUS)
+    return f"http/{name}" if name else ANONYMOUS
 
 
 async def whole(pieces: AsyncIterable[TextPiece]) -> list[Completion]:

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from sys import getsizeof
 
-from inference.engine.sessions import is_anonymous, is_of_user
 from inference.text.tokenization import LRUCache
+from kv_store.interface import SessionKey
 from protocol.messages import Prompt, Snippet
 
 LINES_BACK = 8
@@ -67,35 +67,20 @@ class TextAnchors:
     """The anchors of each session, the most recently used first."""
 
     def __init__(self) -> None:
-        self._sessions: LRUCache[str, list[TextAnchor]] = LRUCache(MAX_SESSIONS, MAX_BYTES)
+        self._sessions: LRUCache[SessionKey, list[TextAnchor]] = LRUCache(MAX_SESSIONS, MAX_BYTES)
 
-    def prompt(
-        self,
-        session: str,
-        before: str,
-        after: str,
-        files: Files = (),
-        *,
-        prefetch: bool = False,
-        steady: bool = False,
-        repeatable: bool = False,
-    ) -> Prompt:
+    def prompt(self, session: SessionKey, before: str, after: str, files: Files = (), *, prefetch: bool = False) -> Prompt:
         """The EFIM prompt for a cursor between two texts.
 
-        A `repeatable` prompt follows from these texts alone, and leaves the session's anchors as they are.
         `prefetch` says that the prompt is only made resident: without texts, it is the session's last anchor, behind
-        the files that its next request will have. `steady` is for a client that chooses and sorts its files anew with
-        each key: an anchor keeps the place of those that it has, and only a new anchor gets new ones.
+        the files that its next request will have.
         """
         before, after = before[-MAX_WINDOW_CHARS:], after[:MAX_WINDOW_CHARS]
-        if repeatable:
-            anchor, start = _lay((), before, after, files, steady)
-            return Prompt(anchor.prefix, anchor.suffix, before[start:], files)
         known = self._sessions.get(session) or []
-        if prefetch and known and not is_anonymous(session) and not (before or after):
+        if prefetch and known and not session.is_anonymous and not (before or after):
             anchor, start = replace(known[0], files=files), 0
         else:
-            anchor, start = _find(known, before, after, files, steady) or _lay(known, before, after, files, steady)
+            anchor, start = _find(known, before, after, files) or _lay(known, before, after, files)
         self._keep(session, [anchor, *(other for other in known if other != anchor)])
         return Prompt(anchor.prefix, anchor.suffix, before[start:], anchor.files)
 
@@ -104,28 +89,26 @@ class TextAnchors:
 
         A document was excluded, and windows of unknown documents may hold its text.
         """
-        for session in [known for known in self._sessions if not user or is_of_user(user, known)]:
+        for session in [known for known in self._sessions if not user or known.user == user]:
             self._sessions.remove(session)
 
-    def _keep(self, session: str, anchors: list[TextAnchor]) -> None:
-        del anchors[ANONYMOUS_ANCHORS if is_anonymous(session) else ANCHORS_PER_SESSION :]
+    def _keep(self, session: SessionKey, anchors: list[TextAnchor]) -> None:
+        del anchors[ANONYMOUS_ANCHORS if session.is_anonymous else ANCHORS_PER_SESSION :]
         self._sessions.put(session, anchors, sum(map(_size, anchors)))
 
 
-def _find(known: Sequence[TextAnchor], before: str, after: str, files: Files, steady: bool) -> tuple[TextAnchor, int] | None:
+def _find(known: Sequence[TextAnchor], before: str, after: str, files: Files) -> tuple[TextAnchor, int] | None:
     """An anchor that holds, with these files, and where its increment begins; those that had these files come first."""
     for anchor in sorted(known, key=lambda anchor: anchor.files != files):
         start = anchor.start(before, after)
         if start is not None:
-            return replace(anchor, files=_common(anchor.files, files) if steady else files), start
+            return replace(anchor, files=files), start
     return None
 
 
-def _lay(known: Sequence[TextAnchor], before: str, after: str, files: Files, steady: bool) -> tuple[TextAnchor, int]:
+def _lay(known: Sequence[TextAnchor], before: str, after: str, files: Files) -> tuple[TextAnchor, int]:
     start = increment_start(before)
     first = _first_of_prefix(known, before[:start])
-    if steady and known:
-        files = tuple(dict.fromkeys((*_common(known[0].files, files), *files)))
     return TextAnchor(before[first:start], after[: _end_of_suffix(known, after)], files), start
 
 
@@ -184,12 +167,6 @@ def _end_of_suffix(known: Sequence[TextAnchor], after: str) -> int:
         quarter = len(after) // 4
         return after.rfind("\n", 2 * quarter, len(after) - quarter) + 1 or len(after) - quarter
     return len(after)
-
-
-def _common(earlier: Files, files: Files) -> Files:
-    """The earlier files that are still there, in their order."""
-    still_there = set(files)
-    return tuple(file for file in earlier if file in still_there)
 
 
 def _serves(suffix: str, after: str) -> bool:

@@ -183,23 +183,6 @@ function commands.snooze(minutes)
   end)
 end
 
-function commands.dashboard()
-  local attached = client.of(vim.api.nvim_get_current_buf()) or client.all()[1]
-  if not attached then
-    vim.notify('midfill: no language server is running, which knows the core', vim.log.levels.ERROR)
-    return
-  end
-  client.execute(attached, 'midfill.linkDashboard', function(problem, url)
-    if not problem then
-      local _, failure = vim.ui.open(url)
-      problem = failure and ('%s (run `midfill dashboard --no-browser`)'):format(failure)
-    end
-    if problem then
-      vim.notify('midfill: ' .. problem, vim.log.levels.ERROR)
-    end
-  end)
-end
-
 function commands.suggest()
   if not require('midfill').next() then
     commands.status()

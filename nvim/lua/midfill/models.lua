@@ -21,7 +21,6 @@ local downloads = {} ---@type table<integer, table<string|integer, string>> by c
 ---@field runsWith string|nil the engine that runs it in place of midfill's own
 ---@field here boolean|nil false for one to download
 ---@field licence string|nil of one to download
----@field recommended boolean|nil
 
 ---@param model midfill.Model|false false stands for a name to be typed
 ---@return string
@@ -39,7 +38,6 @@ local function described(model)
     model.quantization,
     model.licence or '',
     (model.runsWith or '') ~= '' and 'runs with ' .. model.runsWith or '',
-    model.recommended and 'recommended' or '',
   })
   local problem = model.problem ~= '' and ' -- cannot run: ' .. model.problem or ''
   return ('%s (%s)%s'):format(model.name, table.concat(parts, ', '), problem)

@@ -63,19 +63,6 @@ def test_a_restart_does_not_wait_for_a_core_that_hangs(open_scripted: OpenScript
     until(lambda: len(script.told("initialize")) == 2)
 
 
-@on_both
-def test_the_dashboard_is_opened_in_the_browser_or_the_reason_told(open_scripted: OpenScripted, script: Script) -> None:
-    script.answer(commands=["midfill.linkDashboard"], result="http://127.0.0.1:1/dashboard#code")
-    neovim = open_scripted("")
-    until(lambda: script.told("initialized"))
-    neovim.lua("vim.ui.open = function(url) vim.g.opened = url end")
-    neovim.api.command("Midfill dashboard")
-    until(lambda: neovim.lua("return vim.g.opened") == "http://127.0.0.1:1/dashboard#code")
-    neovim.lua("vim.ui.open = function() return nil, 'no browser' end")
-    neovim.api.command("Midfill dashboard")
-    until(lambda: "no browser (run `midfill dashboard --no-browser`)" in neovim.messages())
-
-
 @pytest.mark.parametrize("action", ["stop", "unload", "list"])
 def test_a_command_that_fails_is_reported_once_and_not_as_done(open_scripted: OpenScripted, script: Script, action: str) -> None:
     script.answer(commands=COMMANDS, problem="the core does not answer")

@@ -337,7 +337,7 @@ def test_subcommands_are_offered(open_neovim: OpenNeovim) -> None:
     neovim = open_neovim("", options="{ cmd = { 'no-such-midfill' } }")
     complete = "return vim.fn.getcompletion('Midfill ' .. ..., 'cmdline')"
     assert neovim.lua(complete, "") == [
-        *("act", "cancel", "core", "dashboard", "disable", "enable"),
+        *("act", "cancel", "core", "disable", "enable"),
         *("log", "model", "restart", "snooze", "stats", "status", "suggest"),
     ]
     assert neovim.lua(complete, "disable ") == ["buffer"]

@@ -26,6 +26,7 @@ from protocol.errors import BadInput, DeviceLost
 from protocol.messages import Completion, CompletionRequest, Prompt, StopRule
 from tests.inference.requests import begin
 from tests.inference.simulated_cuda import Operators, SimulatedCuda
+from tests.kv_store.integrity import check_integrity, check_storage
 
 TEXT = "def size_of(path):\n    return os.stat(path).st_size\n\n\n"
 WAIT_S = 60.0
@@ -83,7 +84,7 @@ def test_a_session(
         assert found.text == expected(ask(increment))
         assert found.usage.recomputed_tokens < 10
     assert cuda is None or cuda.replays > cuda.captures
-    engine.check_integrity()
+    check_integrity(engine)
     engine.close()
 
 
@@ -146,7 +147,7 @@ def test_what_leaves_the_gpu_comes_back(
     again = engine.complete(first)
     assert again.text == expected(first)
     assert again.usage.recomputed_tokens == 1
-    engine.check_integrity()
+    check_integrity(engine)
 
 
 PAGE_BYTES = 2 * 16 * 4
@@ -169,7 +170,7 @@ def test_pages_leave_the_gpu_without_a_wait_and_the_first_read_waits_for_them_al
     kept = [storage.get(reference) for reference in stored]
     assert [int(page.numpy()[0, 0]) for page in kept if isinstance(page, torch.Tensor)] == [0, 1, 2, 3]
     assert cuda is None or (cuda.synchronizations, cuda.events) == (waits + 1, 1)
-    storage.check(stored)
+    check_storage(storage, stored)
 
 
 def test_pinned_memory_stays_within_its_budget_and_is_used_again(cuda: SimulatedCuda | None) -> None:
@@ -184,9 +185,9 @@ def test_pinned_memory_stays_within_its_budget_and_is_used_again(cuda: Simulated
     assert [float(page.numpy().mean()) for page in kept if isinstance(page, torch.Tensor)] == [2, 3, 4, 0, 1]
     assert [page.shape[1] for page in kept if isinstance(page, torch.Tensor)] == [16, 16, 16, 5, 5]
     assert storage.pinned_bytes == budget
-    storage.check(stored)
+    check_storage(storage, stored)
     with pytest.raises(AssertionError, match="1 places in pinned memory belong to no page"):
-        storage.check(stored[1:])
+        check_storage(storage, stored[1:])
 
 
 def test_where_no_memory_can_be_pinned_pages_are_kept_all_the_same(

@@ -23,6 +23,7 @@ from protocol.messages import CompletionRequest, Prompt, StopRule
 from tests.inference.generic_models import ARCHITECTURES, make_model, write_model
 from tests.inference.requests import complete_cancelled
 from tests.inference.simulated_cuda import SimulatedCuda
+from tests.kv_store.integrity import check_integrity
 
 EPSILON = 3e-5
 PREFIX = "import os\n\n\ndef size_of(path):\n    return os.stat(path).st_size\n\n\n"
@@ -89,7 +90,7 @@ def test_warm_is_as_cold(checkpoint: Path) -> None:
         answer, expected = warm.complete(ask(text)), cold.complete(ask(text, reuse=False))
         assert answer.text == expected.text
         assert answer.mean_logprob == pytest.approx(expected.mean_logprob, abs=1e-4)
-        warm.check_integrity()
+        check_integrity(warm)
 
 
 def test_a_keystroke_is_a_cache_hit_and_a_cancelled_request_stops(checkpoint: Path) -> None:

@@ -104,15 +104,15 @@ def test_every_program_is_searched(home: Path) -> None:
         "bundled": ("midfill", "llama"),
         "tiny": ("midfill", "llama"),
         "ollama:qwen2.5-coder:1.5b": ("Ollama", "qwen2"),
-        "lmstudio:someone/model/file.gguf": ("LM Studio", "qwen2"),
+        str(home / ".lmstudio/models/someone/model/file.gguf"): ("LM Studio", "qwen2"),
         str(home / ".cache/llama.cpp/cached.gguf"): ("llama.cpp", "qwen2"),
         "a/b:HUB": ("Hugging Face", "qwen2"),
     }
 
 
-def test_listed_names_of_programs_lead_to_their_files(home: Path) -> None:
+def test_listed_names_of_ollama_lead_to_their_files(home: Path) -> None:
     for model in search({}, home):
-        if model.source in ("Ollama", "LM Studio"):
+        if model.source == "Ollama":
             assert path_of(model.name) == model.path
     assert path_of("Qwen/Qwen2.5-Coder-1.5B") is None
     with pytest.raises(BadModel, match="Ollama has no model 'none'"):

@@ -8,16 +8,15 @@ import pytest
 
 from inference.checkpoints.other_programs import (
     MODEL_LAYER,
+    gguf_models,
     hugging_face_folders,
     hugging_face_models,
     llama_cpp_folders,
-    llama_cpp_models,
     lm_studio_folders,
-    lm_studio_models,
-    locate_in_lm_studio,
     locate_in_ollama,
     ollama_folders,
     ollama_models,
+    path_of,
 )
 from protocol.errors import BadModel
 
@@ -158,10 +157,12 @@ def test_no_cache_of_hugging_face(tmp_path: Path) -> None:
 
 
 def test_models_are_named_by_their_path(tmp_path: Path) -> None:
-    for name in ("a_b_q4.gguf", "a_b_q4.gguf.etag", "manifest=a=b=latest.json", "two-00002-of-00002.gguf"):
+    (tmp_path / "a" / "b").mkdir(parents=True)
+    for name in ("b_q4.gguf", "b_q4.gguf.etag", "mmproj-b.gguf", "a/b/two-00001-of-00002.gguf", "a/b/two-00002-of-00002.gguf"):
         (tmp_path / name).touch()
-    assert [model.name for model in llama_cpp_models(tmp_path)] == [str(tmp_path / "a_b_q4.gguf")]
-    assert list(llama_cpp_models(tmp_path / "none")) == []
+    found = [str(tmp_path / name) for name in ("a/b/two-00001-of-00002.gguf", "b_q4.gguf")]
+    assert [model.name for model in gguf_models(tmp_path, "LM Studio")] == found
+    assert list(gguf_models(tmp_path / "none", "llama.cpp")) == []
 
 
 @pytest.mark.parametrize(
@@ -181,27 +182,9 @@ def test_folders_of_llama_cpp(platform: str, environment: dict[str, str], expect
     assert list(llama_cpp_folders(environment, tmp_path)) == home
 
 
-def test_a_listed_name_of_lm_studio_leads_to_its_file(tmp_path: Path) -> None:
-    file = tmp_path / "lmstudio-community" / "Qwen2.5-Coder-GGUF" / "qwen-Q4_K_M.gguf"
-    file.parent.mkdir(parents=True)
-    for name in (file.name, "mmproj-qwen-f16.gguf", "big-00001-of-00002.gguf", "big-00002-of-00002.gguf"):
-        (file.parent / name).touch()
-    found = {model.name: model.path for model in lm_studio_models(tmp_path)}
-    name = "lmstudio:lmstudio-community/Qwen2.5-Coder-GGUF/qwen-Q4_K_M.gguf"
-    first = "lmstudio:lmstudio-community/Qwen2.5-Coder-GGUF/big-00001-of-00002.gguf"
-    assert found.keys() == {name, first}
-    assert locate_in_lm_studio(name, (tmp_path / "none", tmp_path)) == found[name] == file
-
-
-@pytest.mark.parametrize("rest", ["", "a", "a/b", "../b/c", "/etc/passwd", "a/..\\x/c"])
-def test_other_names_are_refused(tmp_path: Path, rest: str) -> None:
-    with pytest.raises(BadModel, match="write lmstudio:PUBLISHER/MODEL/FILE"):
-        locate_in_lm_studio(f"lmstudio:{rest}", (tmp_path,))
-
-
-def test_a_file_that_is_not_here(tmp_path: Path) -> None:
-    with pytest.raises(BadModel, match=r"LM Studio has no file 'a/b/c\.gguf'"):
-        locate_in_lm_studio("lmstudio:a/b/c.gguf", (tmp_path,))
+def test_a_name_of_lm_studio_says_what_to_write() -> None:
+    with pytest.raises(BadModel, match="by its file, as `midfill models` lists it"):
+        path_of("lmstudio:a/b/c.gguf")
 
 
 def test_folders_of_lm_studio(tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import logging
 import socket
 import threading
 import urllib.request
@@ -20,7 +19,7 @@ from websockets.sync.client import ClientConnection, connect
 from inference.core import process
 from inference.core import websocket as outbox
 from inference.core.admission import Access, RequireToken
-from inference.core.connections import LOOP_CREDIT_S, LOOP_SHARE, STRANGER_WAIT_S, AcceptErrors, Connections, LoopShares
+from inference.core.connections import LOOP_CREDIT_S, LOOP_SHARE, STRANGER_WAIT_S, Connections, LoopShares
 from inference.core.http.bodies import MAX_BODY_BYTES
 from inference.loading.options import EngineOptions
 from protocol.messages import CompletionRequest, Prompt
@@ -264,17 +263,6 @@ def test_upload_that_breaks_off_leaves_no_traceback(served: Served, caplog: pyte
     wait_until(lambda: len(served.connections) == 0)
     assert infill(served) == "tiny"
     assert not caplog.records
-
-
-def test_shortage_of_descriptors_is_logged_once_a_minute(caplog: pytest.LogCaptureFixture) -> None:
-    loop = asyncio.new_event_loop()
-    handler = AcceptErrors()
-    for _ in range(100):
-        handler(loop, {"message": "socket.accept() out of system resource", "exception": OSError(24, "Too many")})
-    handler(loop, {"message": "something else"})
-    loop.close()
-    assert [record.levelno for record in caplog.records] == [logging.ERROR, logging.ERROR]
-    assert ["cannot accept" in record.getMessage() for record in caplog.records] == [True, False]
 
 
 async def test_a_user_who_takes_more_than_a_share_of_the_loop_waits(monkeypatch: pytest.MonkeyPatch) -> None:

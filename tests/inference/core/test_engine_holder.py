@@ -16,14 +16,12 @@ from inference.core.engine_holder import EngineHolder
 from inference.engine.interface import AnyEngine
 from inference.loading.engine import load_engine
 from inference.loading.options import EngineOptions
-from inference.loading.speed_record import SpeedRecord
 from kv_store.disk_folders import remove_other_models
 from kv_store.persistence import purge_saved
 from kv_store.purges import PurgeJournal
 from kv_store.store import PagedStore
 from protocol.errors import BadModel
-from protocol.messages import CompletionRequest, CoreStatus, Prompt, Usage
-from protocol.settings import BUNDLED_MODEL
+from protocol.messages import CompletionRequest, Prompt
 
 REQUEST = CompletionRequest("a.py", Prompt("def size_of(path):\n    return 1\n\n\n", "\n", "x = "), max_tokens=1)
 
@@ -37,8 +35,8 @@ def test_what_is_forgotten_while_unloaded_is_gone_from_disk(
     holder = EngineHolder("tiny", lambda progress: load_engine(options, progress), lambda status: None)
     usage = holder.engine().complete(REQUEST).usage
     holder.unload()
-    for session in forgotten:
-        holder.forget(session)
+    for document in forgotten:
+        holder.forget(document)
     again = holder.engine().complete(REQUEST).usage
     assert again.recomputed_tokens == (usage.prompt_tokens if "a.py" in forgotten else 1)
     holder.unload()
@@ -69,7 +67,7 @@ def test_what_is_forgotten_while_unloaded_is_gone_though_nothing_is_loaded_again
     holder.engine().complete(other)
     holder.unload()
     assert any(b"a.py" in path.read_bytes() for path in tmp_path.rglob("index*"))
-    holder.forget("some client/a.py")
+    holder.forget("a.py")
     assert not any(b"a.py" in path.read_bytes() for path in tmp_path.rglob("index*"))
     engine = load_engine(options)
     assert engine.stats().refused == ()
@@ -140,25 +138,6 @@ def test_what_other_models_have_saved_is_forgotten_while_one_is_loaded(tiny_chec
     forgotten: list[str] = []
     holder = EngineHolder("tiny", load, lambda _: None, forgotten.append)
     holder.engine()
-    holder.forget("client/a.py")
-    assert forgotten == ["client/a.py"]
+    holder.forget("a.py")
+    assert forgotten == ["a.py"]
     holder.unload()
-
-
-def test_the_speed_of_answers_is_reported_and_kept_when_the_model_is_unloaded(tiny_checkpoint: Path, tmp_path: Path) -> None:
-    options = EngineOptions(str(tiny_checkpoint), context_tokens=512, threads=1)
-    record = SpeedRecord(tmp_path, EngineOptions(BUNDLED_MODEL))
-    told: list[CoreStatus] = []
-    load = partial(load_engine, options)
-    holder = EngineHolder("bundled", load, told.append, None, record)
-    holder.engine()
-    assert (told[-1].state, told[-1].detail) == ("ready", "")
-    for _ in range(5):
-        record.note(Usage(100, 100, 10, 10, queue_ms=0.0, prefill_ms=1e6, decode_ms=1e6))
-    holder.step()
-    assert told[-1].state == "ready"
-    assert "the model tiny is faster" in told[-1].detail
-    holder.unload()
-    assert SpeedRecord(tmp_path, EngineOptions(BUNDLED_MODEL)).speed == record.speed is not None
-    EngineHolder("bundled", load, told.append, None, SpeedRecord(tmp_path, EngineOptions(BUNDLED_MODEL))).engine()
-    assert "the model tiny is faster" in told[-1].detail

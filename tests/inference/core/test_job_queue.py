@@ -1,12 +1,10 @@
 from __future__ import annotations
 
-import time
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inference.core.queue import MAX_WAITING, MAX_WAITING_CHARS, NEW_TEXT_CHARS, RequestQueue, UserLimits
+from inference.core.queue import MAX_WAITING, MAX_WAITING_CHARS, RequestQueue
 from inference.engine.request import Request
 from protocol.errors import Busy
 from protocol.messages import CompletionRequest, Prompt, Snippet
@@ -47,66 +45,12 @@ def test_clients_take_turns() -> None:
     assert take_all(queue) == [flood[0], other[0], flood[1], other[1], flood[2], flood[3]]
 
 
-def test_a_user_who_has_paused_comes_before_one_who_types_on() -> None:
+def test_a_user_who_types_on_keeps_the_turn() -> None:
     queue = RequestQueue()
     typing, paused, newer = ask("a", client="types"), ask("b", client="paused"), ask("a", client="types")
     for waiting in (typing, paused, newer):
         queue.put(waiting)
-    assert take_all(queue) == [paused, newer]
-
-
-def test_a_resident_prompt_comes_before_a_new_one_until_that_has_waited_for_what_it_costs() -> None:
-    queue, now = RequestQueue(), time.perf_counter()
-    new, resident = ask("new", client="jumped", text="x" * NEW_TEXT_CHARS), ask("resident", client="types", text="y")
-    queue.answered(ask("resident", client="types", text="y"))
-    for waiting in (new, resident):
-        queue.put(waiting)
-    new.submitted, resident.unanswered_since = now - 10, now - 6
-    assert queue.first({}, with_prefetches=False) is resident
-    new.submitted = now - 14
-    assert queue.first({}, with_prefetches=False) is new
-
-
-def test_a_user_who_types_on_behind_a_resident_prompt_waits_since_the_first_key() -> None:
-    queue, now = RequestQueue(), time.perf_counter()
-    first, paused, newer = ask("a", client="types"), ask("b", client="paused"), ask("a", client="types")
-    queue.answered(ask("a", client="types"))
-    first.unanswered_since, paused.submitted = now - 3, now - 2
-    for waiting in (first, paused, newer):
-        queue.put(waiting)
-    assert queue.first({}, with_prefetches=False) is newer
-
-
-def test_a_resident_prompt_is_known_by_its_text_and_its_user() -> None:
-    queue, now = RequestQueue(), time.perf_counter()
-    same, others = ask("#2", client="http", text="x" * 9000), ask("#3", client="stranger", text="x" * 9000)
-    queue.answered(ask("#1", client="http", text="x" * 9000))
-    for waiting in (others, same):
-        waiting.submitted = waiting.unanswered_since = now - 1
-        queue.put(waiting)
-    assert queue.first({}, with_prefetches=False) is same
-    queue.forget_answers()
-    others.submitted = now - 2
-    assert queue.first({}, with_prefetches=False) is others
-
-
-def test_a_key_does_not_wait_since_a_prefetch_did() -> None:
-    queue = RequestQueue()
-    prefetch, key = ask("a", prefetch=True), ask("a")
-    prefetch.unanswered_since -= 100
-    queue.put(prefetch)
-    queue.put(key)
-    assert key.unanswered_since > prefetch.unanswered_since + 99
-
-
-def test_a_prompt_with_another_prefix_is_not_resident() -> None:
-    queue, now = RequestQueue(), time.perf_counter()
-    moved, other = ask("a", client="moved", text="elsewhere" * 100), ask("b", client="other", text="short")
-    queue.answered(ask("a", client="moved", text="here" * 100))
-    for waiting in (moved, other):
-        waiting.submitted = now - 1
-        queue.put(waiting)
-    assert queue.first({}, with_prefetches=False) is other
+    assert take_all(queue) == [newer, paused]
 
 
 @pytest.mark.parametrize("several", [{"alternatives": 2}, {"best_of": 2}])
@@ -141,18 +85,6 @@ def test_a_prefetch_that_waits_keeps_no_suggestion_out() -> None:
     suggestion = ask("suggestion")
     queue.put(suggestion)
     assert queue.take({}) is suggestion
-
-
-def test_a_user_with_as_many_at_work_as_allowed_waits() -> None:
-    queue = RequestQueue(UserLimits(requests=2, waiting=1))
-    first, other = ask("a", client="busy"), ask("b", client="free")
-    queue.put(first)
-    with pytest.raises(Busy, match="1 requests already wait"):
-        queue.put(ask("c", client="busy"))
-    assert queue.take({"busy": 2}) is None
-    queue.put(other)
-    assert queue.take({"busy": 2}) is other
-    assert queue.take({"busy": 1}) is first
 
 
 def test_text_that_waits_is_bounded() -> None:

@@ -14,6 +14,7 @@ from inference.core.scheduler import Scheduler
 from inference.engine.engine import Engine
 from inference.engine.interface import DeviceHooks, EngineInfo
 from inference.engine.request import Request
+from inference.engine.sessions import session_key
 from kv_store.interface import StoreStats
 from kv_store.purges import digest
 from protocol.errors import BadModel, Cancelled, EngineUnavailable, MidfillError
@@ -394,7 +395,7 @@ def test_an_engine_that_goes_away_is_looked_for_at_the_next_request_alone(monkey
     first.steps.release(1)
     assert lost.text() == "1"
     assert first.saved.acquire(timeout=PATIENCE_S)  # at rest
-    scheduler.release("a.py")
+    scheduler.release(session_key("a.py"))
     assert isinstance(ask(scheduler, "2").wait(), EngineUnavailable)
     second.steps.release(1)
     assert ask(scheduler, "3").text() == "3"
@@ -434,9 +435,9 @@ def test_forgotten_session_is_not_made_resident_again(scheduler: Scheduler, engi
     running = ask(scheduler, "1", "a.py")
     engine.wait_begun()
     waiting = ask(scheduler, "2", "b.py")
-    scheduler.forget("b.py")
+    scheduler.forget(session_key("b.py"))
     assert isinstance(waiting.answer, Cancelled)
-    scheduler.forget("a.py")
+    scheduler.forget(session_key("a.py"))
     engine.steps.release(2)
     assert isinstance(running.wait(), Cancelled)
     ask(scheduler, "3", "c.py").wait()
@@ -456,7 +457,7 @@ def test_a_flood_of_chores_holds_up_no_forward(
     typing = ask(scheduler, "1", "b.py", client="typing")
     engine.wait_begun()
     for number in range(500):
-        scheduler.forget(f"{number}.py", "flooding")
+        scheduler.forget(session_key(f"{number}.py"), "flooding")
     engine.steps.release(20)
     assert typing.text() == "1"
     assert 1 <= len(engine.forgotten) < 100
@@ -494,7 +495,7 @@ def test_the_memory_of_the_process_is_measured_once_for_many_who_ask(
 def test_closed_documents_are_released_in_the_model_thread(scheduler: Scheduler, engine: SteppedEngine) -> None:
     engine.steps.release(2)
     ask(scheduler, "1").wait()
-    scheduler.release("a.py")
+    scheduler.release(session_key("a.py"))
     ask(scheduler, "2").wait()
     assert engine.released == ["a.py"]
 
@@ -542,7 +543,7 @@ def test_closing_forgets_what_is_to_be_forgotten_and_saves_for_as_long_as_there_
     scheduler = start(lambda progress: engine)
     running = ask(scheduler, "1", "a.py")
     engine.wait_begun()
-    scheduler.forget("b.py")
+    scheduler.forget(session_key("b.py"))
     engine.steps.release(1)
     assert scheduler.close(100.0)
     running.wait()

@@ -1,4 +1,4 @@
-"""A core for a team as a process: TLS, users, JSON logs, and its end with a request at work."""
+"""A core for a team as a process: TLS, users, and its end with a request at work."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import socket
 import ssl
 import subprocess
 import sys
-import urllib.error
 import urllib.request
 from pathlib import Path
 from typing import Any
@@ -27,9 +26,6 @@ from tests.inference.serving import PATIENCE_S, wait_until
 SECRET = "unmistakable_document_text"
 
 
-DRAIN_S = 240
-
-
 def midfill(environment: dict[str, str], *arguments: str) -> str:
     command = [sys.executable, "-m", "midfill", *arguments]
     return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
@@ -42,9 +38,9 @@ def test_a_core_for_a_team(tiny_checkpoint: Path, tmp_path: Path) -> None:
     environment = {**os.environ, "MIDFILL_RUNTIME_DIR": str(tmp_path), "MIDFILL_CACHE_DIR": str(cache)}
     ann, bob = (midfill(environment, "token", "add", name, "--users", str(users)).strip() for name in ("ann", "bob"))
     options = [
-        *("--model", str(tiny_checkpoint), "--threads", "1", "--context-tokens", "2048", "--drain-s", str(DRAIN_S)),
+        *("--model", str(tiny_checkpoint), "--threads", "1", "--context-tokens", "2048"),
         *("--tls-cert", str(tmp_path / "cert.pem"), "--tls-key", str(tmp_path / "key.pem")),
-        *("--users", str(users), "--separate-users", "--log-file", str(log), "--log-format", "json"),
+        *("--users", str(users), "--log-file", str(log)),
     ]
     process = subprocess.Popen([sys.executable, "-m", "midfill", "core", *options], env=environment, text=True)
     try:
@@ -61,8 +57,7 @@ def test_a_core_for_a_team(tiny_checkpoint: Path, tmp_path: Path) -> None:
         secured = f"https://localhost:{port[1]}"
         body = {"input_prefix": f"{SECRET} = 1\n" * 20, "n_predict": 4, "session": SECRET}
         assert json.load(ask(f"{secured}/infill", ann, **body))["tokens_predicted"] > 0
-        cached = [json.load(ask(f"{secured}/infill", token, **body))["tokens_cached"] for token in (bob, bob, ann)]
-        assert cached[0] == 0 < cached[1] == cached[2]
+        assert json.load(ask(f"{secured}/infill", bob, **body))["tokens_cached"] > 0
         assert ask(f"{plain}/health", read_or_make_token(tmp_path)).status == 200  # this machine's own programs
         assert f"  {ann.split('_')[1]}  user  " in midfill(environment, "token", "list", "--users", str(users))
 
@@ -74,10 +69,6 @@ def test_a_core_for_a_team(tiny_checkpoint: Path, tmp_path: Path) -> None:
                 wait_until(lambda: client.recv(PATIENCE_S) == "")
 
         owner = read_or_make_token(tmp_path)
-        key = json.load(ask(f"{plain}/dashboard/link", owner, any=1))["key"]
-        dashboard = ask(f"{plain}/dashboard/events", key)  # for which nothing waits
-        assert dashboard.readline().startswith(b"data: ")
-
         content = json.dumps({"input_prefix": "x = ", "n_predict": 2}).encode()
         head = [
             *("POST /infill HTTP/1.1", "Host: localhost", "Connection: close", "Expect: 100-continue"),
@@ -90,11 +81,9 @@ def test_a_core_for_a_team(tiny_checkpoint: Path, tmp_path: Path) -> None:
             upload.sendall("\r\n".join(head).encode())
             assert upload.recv(12) == b"HTTP/1.1 100"  # it is in progress
             process.send_signal(signal.SIGTERM)
-            wait_until(lambda: _status(ask, f"{secured}/health") == 503)
-            assert _status(ask, f"{secured}/infill", input_prefix="x") == 503
             upload.sendall(content)
             assert b"HTTP/1.1 200 OK" in b"".join(iter(lambda: upload.recv(4096), b""))
-        assert process.wait(DRAIN_S / 2) == 0
+        assert process.wait(PATIENCE_S) == 0
     finally:
         process.kill()
         process.wait()
@@ -103,17 +92,3 @@ def test_a_core_for_a_team(tiny_checkpoint: Path, tmp_path: Path) -> None:
     logged = log.read_text()
     assert SECRET not in logged
     assert ann not in logged
-    told = [json.loads(line) for line in logged.splitlines() if line.startswith("{")]
-    first = next(line for line in told if line["message"] == "request")
-    assert (first["user"], first["kind"], first["outcome"]) == ("ann", "suggestion", "completed")
-    assert first["recomputed_tokens"] > 20
-    assert first["ms"] >= first["prefill_ms"]
-    assert re.fullmatch("[0-9a-f]{16}", first["session"])
-
-
-def _status(ask: Any, url: str, **fields: Any) -> int:
-    try:
-        return int(ask(url, "", **fields).status)
-    except urllib.error.HTTPError as error:
-        error.close()
-        return error.code

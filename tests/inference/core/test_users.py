@@ -16,7 +16,6 @@ import pytest
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import ClientConnection
 
-from inference.core.queue import UserLimits
 from inference.core.users import Users, add_token, read_users, revoke_tokens
 from inference.loading.options import EngineOptions
 from lsp_server.core_client.client import CoreClient, Endpoint
@@ -86,7 +85,7 @@ def test_a_file_that_becomes_unusable_changes_no_user(file: Path, caplog: pytest
 @pytest.fixture
 def served(tiny_checkpoint: Path, file: Path) -> Iterator[Served]:
     options = EngineOptions(str(tiny_checkpoint), context_tokens=512, threads=1, slots=2)
-    with serving(options, users=Users(file), limits=UserLimits(waiting=2, tokens_per_minute=500)) as served:
+    with serving(options, users=Users(file)) as served:
         yield served
 
 
@@ -225,31 +224,11 @@ def test_an_exclusion_drops_the_anchors_of_the_users_http_clients(served: Served
         ask(served, "/infill", token, input_prefix=TEXT, n_predict=1, session="a.py")
         ask(served, "/infill", token, input_prefix=TEXT, n_predict=1)
     names = ["http/ann/a.py", "anonymous/ann/", "http/bob/a.py", "anonymous/bob/", "http/a.py", "anonymous"]
-    assert sorted(served.anchors._sessions) == sorted(names)
+    assert sorted(map(str, served.anchors._sessions)) == sorted(names)
     with served.connect(ann) as client:
         client.send(encode(Forget("c/secret.py")))
         complete(client, "c/a.py")
-    assert sorted(served.anchors._sessions) == sorted(names[2:])
-
-
-def test_limits_are_each_users_own(served: Served, joins: Callable[[str], str]) -> None:
-    ann, bob = joins("ann"), joins("bob")
-    texts = [TEXT.replace("total", f"v{number}") for number in range(20)]
-    statuses = [status(served, "/infill", ann, input_prefix=text, n_predict=1) for text in texts]
-    assert set(statuses) == {200, 429}
-    assert statuses.index(429) > 1  # the first ones are within the limit; on a slow machine it refills meanwhile
-    with pytest.raises(urllib.error.HTTPError) as refused:
-        ask(served, "/infill", ann, input_prefix="x")
-    with refused.value as answer:
-        assert 1 <= int(answer.headers["Retry-After"]) <= 60
-        assert "500 tokens a minute" in json.load(answer)["error"]["message"]
-    with served.connect(ann) as client:  # her other client is the same user
-        answered = complete(client, "c/a.py")
-        assert isinstance(answered, Failed)
-        assert (answered.code, "try again in" in answered.message) == ("busy", True)
-    assert status(served, "/infill", bob, input_prefix=TEXT, n_predict=1) == 200
-    text = ask(served, "/metrics", TOKEN)
-    assert 'midfill_user_requests_total{outcome="refused",user="ann"}' in text
+    assert sorted(map(str, served.anchors._sessions)) == sorted(names[2:])
 
 
 @pytest.mark.skipif(os.name != "posix", reason="modes of files")

@@ -21,6 +21,7 @@ from inference.engine.drafts import (
     Odds,
     agreeing,
 )
+from inference.engine.sessions import session_key
 from inference.text.token_ids import TokenIds, packed
 
 BEFORE = "import os\n\n\ndef size_of(path):\n    return "
@@ -62,23 +63,23 @@ def test_a_suggestion_that_was_cut_short_does_not_make_the_longer_one_forgotten(
 
 def test_each_session_has_its_own_until_its_document_is_forgotten() -> None:
     histories = DraftHistories()
-    for session in ("a", "one/a", "two/a"):
+    for session in map(session_key, ("a", "one/a", "two/a")):
         histories.of(session).remember(BEFORE, "first", packed())
-    histories.of("b").remember(BEFORE, "second", packed())
-    assert histories.of("a").suggested.text == "first"
-    histories.forget("two/a")
+    histories.of(session_key("b")).remember(BEFORE, "second", packed())
+    assert histories.of(session_key("a")).suggested.text == "first"
+    histories.forget("a")
     histories.forget("unknown")
-    for session in ("a", "one/a", "two/a"):
+    for session in map(session_key, ("a", "one/a", "two/a")):
         assert histories.of(session).suggested == LastCompletion()
-    assert histories.of("b").suggested.text == "second"
+    assert histories.of(session_key("b")).suggested.text == "second"
 
 
 def test_sessions_that_were_not_seen_for_long_are_forgotten() -> None:
     histories = DraftHistories()
     for number in range(MAX_SESSIONS + 1):
-        histories.of(str(number)).remember(BEFORE, "text", packed())
-    assert histories.of(str(MAX_SESSIONS)).suggested.text == "text"
-    assert histories.of("0").suggested.text == ""
+        histories.of(session_key(str(number))).remember(BEFORE, "text", packed())
+    assert histories.of(session_key(str(MAX_SESSIONS))).suggested.text == "text"
+    assert histories.of(session_key("0")).suggested.text == ""
 
 
 ROOM = 100

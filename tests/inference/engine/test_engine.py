@@ -20,6 +20,7 @@ from kv_store.interface import DryWorkspace
 from protocol.messages import CompletionRequest, Prompt, Snippet, StopRule
 from tests.inference.requests import begin, complete_cancelled
 from tests.inference.slots import store_without_room
+from tests.kv_store.integrity import check_integrity
 
 ANY_TEXT = StopRule(indent=0)  # a block that nothing dedents from
 PREFIX = "import os\n\n\ndef size_of(path):\n    return os.stat(path).st_size\n\n\n"
@@ -66,7 +67,7 @@ def test_what_is_resident_is_freed(options: EngineOptions, tmp_path: Path, disk:
         usage = engine.complete(ask("def main", session=session, prefix=f"# {session}\n{PREFIX}")).usage
     assert (engine.stats().workspaces, engine.info.weights_bytes > 0) == (2, True)
     engine.free(disk=disk)
-    engine.check_integrity()
+    check_integrity(engine)
     stats = engine.stats()
     assert stats.workspaces == 1
     assert stats.workspaces_bytes > 0
@@ -176,7 +177,7 @@ def test_alternatives_leave_right_kv_behind(
     for text in (hit.text, *(other.text for other in hit.alternatives), ""):
         typed = ask(increment + text[: len(text) // 2 + 1], max_tokens=24)
         assert engine.complete(typed).text == oracle(typed)
-    engine.check_integrity()
+    check_integrity(engine)
 
 
 def test_alternatives_of_a_cancelled_request(engine: Engine) -> None:
@@ -184,7 +185,7 @@ def test_alternatives_of_a_cancelled_request(engine: Engine) -> None:
     for forwards in range(12):
         completion = complete_cancelled(engine, request, forwards)
         assert completion.finish_reason == "cancelled"
-    engine.check_integrity()
+    check_integrity(engine)
     assert engine.complete(request).finish_reason != "cancelled"
 
 

@@ -25,6 +25,7 @@ from lsp_server.prompts.planner import PromptPlanner
 from protocol.messages import CompletionRequest, Prompt, StopRule
 from tests.inference.generic_models import ON_KERNEL, RECURRENT, write_model
 from tests.inference.requests import complete_cancelled
+from tests.kv_store.integrity import check_integrity
 
 EDITS = int(os.environ.get("MIDFILL_EDITS", "0"))
 """Of every family; 0: few."""
@@ -103,7 +104,7 @@ def test_warm_is_as_cold(kind: str, tmp_path: Path) -> None:
             answer = engine.complete(request)
             assert answer.text == expected.text, edit
             assert (answer.mean_logprob or 0) == pytest.approx(expected.mean_logprob or 0, abs=TOLERANCE)
-            engine.check_integrity()
+            check_integrity(engine)
         suggested = answer.text
         if edit % 4 == 3:  # what a cancelled request has computed may be reused
             request, _ = typist.next()
@@ -135,7 +136,7 @@ def test_the_store_brings_a_document_back_and_the_text_is_as_cold(kind: str, tmp
         engine.complete(other)
         again = engine.complete(first)
         assert (again.text, again.usage.recomputed_tokens <= 3) == (expected.text, True)
-        engine.check_integrity()
+        check_integrity(engine)
     snapshots = engine.stats().tiers[-1]
     assert (snapshots.name, snapshots.pages > 0) == ("snapshots", True)
     engine.forget("a.py")
@@ -164,7 +165,7 @@ def test_after_restarts_a_prompt_goes_on_where_it_was_saved_and_the_text_is_as_c
         prompt, recomputed = answer.usage.prompt_tokens, answer.usage.recomputed_tokens
         assert recomputed == prompt if damaged == 100 else recomputed <= before
         assert len(engine.stats().refused) >= bool(damaged)
-        engine.check_integrity()
+        check_integrity(engine)
         engine.close()
         before = prompt - 1
 

@@ -46,7 +46,7 @@ def test_a_request_is_counted_by_its_outcome(outcome: Completion | MidfillError,
 
 
 def test_the_requests_of_a_session_have_one_key_unless_they_supersede_nothing() -> None:
-    assert Request(SPEC, "a").key == Request(SPEC, "a", "user").key != Request(SPEC, "b").key
+    assert Request(SPEC, "a").key == Request(SPEC, "a").key != Request(SPEC, "b").key
     assert len({Request(SPEC, "a").key, *(each.key for each in [Request(SPEC, "a", supersedes=False)] * 2)}) == 2
     two = Request(SPEC, "a", supersedes=False), Request(SPEC, "a", supersedes=False)
     assert two[0].key != two[1].key

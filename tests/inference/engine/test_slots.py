@@ -1,20 +1,18 @@
 from __future__ import annotations
 
-from collections import defaultdict
 from contextlib import ExitStack
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from inference.engine.sessions import session_of_user, short_session
+from inference.engine.sessions import session_key
 from inference.engine.slots import SAVE_BEYOND, Slot, Slots
-from inference.text.token_ids import common_prefix_length, packed
-from kv_store.interface import DryWorkspace
+from inference.text.token_ids import packed
+from kv_store.interface import DryWorkspace, SessionKey
 from kv_store.snapshots import Snapshots, StateSnapshot
 from kv_store.store import PagedStore
 from kv_store.tiers import MemoryStorage, Tier
 from protocol.messages import ANONYMOUS
+from tests.kv_store.integrity import check_integrity
 
 PROMPT = tuple(range(100, 140))
 OTHER = tuple(range(200, 240))
@@ -23,12 +21,12 @@ OTHER = tuple(range(200, 240))
 class Workplace:
     """Slots over a store, and how many workspaces were made for them."""
 
-    def __init__(self, count: int, room_for: int = 100, *, kept: int | None = None, separate_users: bool = False) -> None:
+    def __init__(self, count: int, room_for: int = 100, *, kept: int | None = None) -> None:
         self.made = self.tried = 0
         self.room_for = room_for
         self.store = PagedStore([Tier("device", 2**20, MemoryStorage())], 4)
         kept = count if kept is None else kept
-        self.slots = Slots(count, kept, self._make, self.store, context_tokens=64, separate_users=separate_users)
+        self.slots = Slots(count, kept, self._make, self.store, context_tokens=64)
 
     def _make(self) -> DryWorkspace:
         self.tried += 1
@@ -37,13 +35,14 @@ class Workplace:
         self.made += 1
         return DryWorkspace(bytes_per_token=4)
 
-    def compute(self, token_ids: tuple[int, ...], session: str) -> int:
+    def compute(self, token_ids: tuple[int, ...], session: str | SessionKey, user: str = "") -> int:
         """What a request does with its workspace; how many tokens it computed."""
-        with self.slots.acquire(session, packed(token_ids)) as slot:
-            return compute(slot, token_ids, session)
+        key = session_key(session, user) if isinstance(session, str) else session
+        with self.slots.acquire(key, packed(token_ids)) as slot:
+            return compute(slot, token_ids, key)
 
 
-def compute(slot: Slot, ids: tuple[int, ...], session: str = "a") -> int:
+def compute(slot: Slot, ids: tuple[int, ...], session: SessionKey = session_key("a")) -> int:  # noqa: B008
     """What the engine does with a prompt; how many tokens it computed."""
     token_ids = packed(ids)
     length = slot.prepare(token_ids[:-1], session)
@@ -52,58 +51,10 @@ def compute(slot: Slot, ids: tuple[int, ...], session: str = "a") -> int:
     return len(token_ids) - length
 
 
-REQUESTS = st.tuples(
-    st.sampled_from(["", "ann", "bob", "cy"]),
-    st.sampled_from(["client/a", "client/b", ANONYMOUS]),
-    st.lists(st.integers(0, 1), min_size=1, max_size=60),
-)
-
-
-def beginning(length: int, end: list[int]) -> tuple[int, ...]:
-    """Prompts that begin alike, and differ in a few places."""
-    return (*PROMPT[:length], *end)
-
-
-@given(st.lists(REQUESTS, max_size=20), st.integers(1, 3), st.integers(0, 40))
-def test_separate_users_reuse_what_they_have_sent_themselves_alone(
-    requests: list[tuple[str, str, list[int]]], count: int, shared: int
-) -> None:
-    place = Workplace(count, separate_users=True)
-    sent: dict[str, list[tuple[int, ...]]] = defaultdict(list)
-    for user, session, end in requests:
-        token_ids = beginning(shared, end)[:63]
-        reused = len(token_ids) - place.compute(token_ids, session_of_user(user, session))
-        assert reused <= max((common_prefix_length(token_ids, earlier) for earlier in sent[user]), default=0)
-        sent[user].append(token_ids)
-        place.store.check_integrity()
-
-
-def test_separate_users_still_reuse_their_own() -> None:
-    place = Workplace(1, separate_users=True)
-    assert place.compute(PROMPT, "client/ann/a") == len(PROMPT)
-    assert place.compute(PROMPT, "client/bob/a") == len(PROMPT)
-    assert place.compute(OTHER, "client/bob/b") == len(OTHER)
-    assert place.compute(PROMPT, "other client/ann/b") == 1  # of another document and client
-    assert place.compute(PROMPT, "client/bob/a") == 1
-    assert place.compute(PROMPT, "client/file:///a") == len(PROMPT)
-    assert place.compute(PROMPT, session_of_user("", "client/ann/a")) == 1  # a document of the core's own token
-
-
-@pytest.mark.parametrize("known", [0, 4, 39, 40])
-def test_the_store_grows_by_the_same_whether_another_user_has_sent_the_text(known: int) -> None:
-    place = Workplace(1, separate_users=True)
-    place.compute((*PROMPT[:known], *OTHER[known:]), "client/bob/a")
-    place.slots.save()
-    before = place.store.stats().tokens
-    place.compute(PROMPT, "client/ann/a")
-    place.slots.save()
-    assert place.store.stats().tokens - before == len(PROMPT)
-
-
-def test_users_reuse_each_others_unless_separate() -> None:
+def test_users_reuse_each_others() -> None:
     place = Workplace(1)
-    place.compute(PROMPT, "client/ann/a")
-    assert place.compute(PROMPT, "client/bob/a") == 1
+    place.compute(PROMPT, "client/a", "ann")
+    assert place.compute(PROMPT, "client/a", "bob") == 1
 
 
 @pytest.mark.parametrize("sessions", ["ab", [ANONYMOUS] * 2])
@@ -129,37 +80,39 @@ def test_documents_take_turns_in_the_workspaces_that_are_kept() -> None:
 
 
 def test_a_short_prompt_takes_the_place_of_no_whole_one_and_is_let_go_at_rest() -> None:
-    place, short = Workplace(2, kept=1), short_session("me/a")
+    place, short = Workplace(2, kept=1), session_key("me/a").short
     place.compute(PROMPT, "me/a")
     place.compute(OTHER, short)
     assert (place.compute(PROMPT, "me/a"), place.compute(OTHER, short)) == (1, 1)
-    assert place.slots.missing("me/a", packed(PROMPT)) == 0
+    assert place.slots.missing(session_key("me/a"), packed(PROMPT)) == 0
     assert place.store.stats().tokens == 0  # nothing was copied
-    place.compute(OTHER[::-1], short_session("me/b"))
+    place.compute(OTHER[::-1], session_key("me/b").short)
     assert place.compute(PROMPT, "me/a") == 1
     assert place.slots.save()
     assert place.slots.allocated == 1
-    place.slots.forget("me/a")
-    place.slots.forget("me/b")
+    place.slots.forget("a")
+    place.slots.forget("b")
     assert place.store.stats().tokens == 0
 
 
 def test_a_short_prompt_counts_among_none_that_documents_keep() -> None:
     place = Workplace(4, kept=2)
     place.compute(PROMPT, "me/a")
-    for session in (short_session("me/b"), "me/b", short_session("me/b")):
+    for session in (session_key("me/b").short, "me/b", session_key("me/b").short):
         place.compute(OTHER, session)
     assert (place.compute(PROMPT, "me/a"), place.compute(OTHER, "me/b"), place.made) == (1, 1, 3)
-    place.compute(OTHER, short_session("me/b"))
+    place.compute(OTHER, session_key("me/b").short)
     assert place.slots.save()
-    assert {each.session for each in place.slots.residents() if each.workspace} == {"me/a", "me/b"}
+    assert place.slots.documents() == {"a", "b"}
+    assert place.slots.allocated == 2
 
 
 def test_a_workspace_that_is_not_kept_lasts_until_its_prompt_is_saved() -> None:
     place = Workplace(3, kept=1)
-    with place.slots.acquire("a", packed(PROMPT)) as first, place.slots.acquire("b", packed(OTHER)) as second:
-        compute(first, PROMPT, "a")
-        compute(second, OTHER, "b")
+    a, b = session_key("a"), session_key("b")
+    with place.slots.acquire(a, packed(PROMPT)) as first, place.slots.acquire(b, packed(OTHER)) as second:
+        compute(first, PROMPT, a)
+        compute(second, OTHER, b)
         assert place.slots.save()
         assert place.slots.allocated == 2  # both are in use
     assert place.slots.allocated == 2
@@ -169,19 +122,12 @@ def test_a_workspace_that_is_not_kept_lasts_until_its_prompt_is_saved() -> None:
     assert place.made == 2
 
 
-def test_the_latest_workspace_of_a_session_is_reported() -> None:
-    place = Workplace(2)
-    place.compute(PROMPT[:5], ANONYMOUS)
-    place.compute(OTHER, ANONYMOUS)
-    assert [(resident.session, resident.workspace) for resident in place.slots.residents()] == [(ANONYMOUS, len(OTHER))]
-
-
 def test_workspaces_are_made_when_they_are_needed() -> None:
     place = Workplace(3)
     for _ in range(3):
         place.compute(PROMPT, "a")
     assert place.made == 1
-    with place.slots.acquire("a", packed()), place.slots.acquire("a", packed()):
+    with place.slots.acquire(session_key("a"), packed()), place.slots.acquire(session_key("a"), packed()):
         assert place.made == 2
     place.slots.forget("a")
     place.compute(PROMPT, "b")
@@ -197,9 +143,9 @@ def test_where_there_is_no_memory_the_idle_ones_are_used_and_no_more_are_tried()
 
 def test_where_there_is_no_memory_and_all_are_lent_the_request_is_reported() -> None:
     place = Workplace(2, room_for=1)
-    with place.slots.acquire("a", packed()):
+    with place.slots.acquire(session_key("a"), packed()):
         for _ in range(2):
-            with pytest.raises(MemoryError, match="1 workspaces are in use"), place.slots.acquire("b", packed()):
+            with pytest.raises(MemoryError, match="1 workspaces are in use"), place.slots.acquire(session_key("b"), packed()):
                 pass
     assert place.compute(PROMPT, "b") == len(PROMPT)
     assert place.tried == 2
@@ -217,10 +163,10 @@ def test_sessions_with_the_same_text_share_it_through_the_store() -> None:
     place = Workplace(3)
     place.compute(PROMPT, "a")
     assert place.compute((*PROMPT, 1), "b") == 1
-    with place.slots.acquire("b", packed()) as busy:
-        compute(busy, (*PROMPT, 1, *OTHER), "b")
+    with place.slots.acquire(session_key("b"), packed()) as busy:
+        compute(busy, (*PROMPT, 1, *OTHER), session_key("b"))
         assert place.compute((*PROMPT, 1, *OTHER, 2), "c") == 1
-    place.store.check_integrity()
+    check_integrity(place.store)
 
 
 def test_a_few_shared_tokens_are_not_worth_a_copy() -> None:
@@ -236,24 +182,23 @@ def test_forgetting_spares_what_others_use_and_who_is_at_work() -> None:
     place.compute(OTHER, "b")
     place.slots.forget("a")
     assert place.compute(OTHER, "b") == 1
-    with place.slots.acquire("b", packed()) as busy:
+    with place.slots.acquire(session_key("b"), packed()) as busy:
         place.slots.forget("b")
-        assert compute(busy, (*OTHER, 7), "b") == 1
+        assert compute(busy, (*OTHER, 7), session_key("b")) == 1
     assert place.compute(PROMPT, "a") == len(PROMPT)
 
 
-@pytest.mark.parametrize("pattern", ["one/a", "two/a", "*/a"])
-def test_forgetting_a_document_reaches_the_workspaces_of_every_client_and_nothing_is_saved_again(pattern: str) -> None:
+def test_forgetting_a_document_reaches_the_workspaces_of_every_client_and_nothing_is_saved_again() -> None:
     place = Workplace(3)
     place.compute(PROMPT, "one/a")
     place.compute(OTHER, "one/b")
-    with place.slots.acquire("two/a", packed()) as busy:
-        compute(busy, PROMPT, "two/a")
-        place.slots.forget(pattern)
+    with place.slots.acquire(session_key("two/a"), packed()) as busy:
+        compute(busy, PROMPT, session_key("two/a"))
+        place.slots.forget("a")
         busy.extend(packed((1, 2, 3)), is_prompt=True)
         busy.save()  # as a prefetch does
         place.slots.save()
-        compute(busy, OTHER[:5], "two/a")  # which displaces what was there before
+        compute(busy, OTHER[:5], session_key("two/a"))  # which displaces what was there before
     place.slots.save()
     assert place.store.stats().tokens == len(OTHER)
     for first in range(5):
@@ -261,15 +206,15 @@ def test_forgetting_a_document_reaches_the_workspaces_of_every_client_and_nothin
     with place.store.match_prefix(PROMPT) as match:
         assert match.length == 0
     assert place.compute(PROMPT, "one/a") == len(PROMPT)
-    place.store.check_integrity()
+    check_integrity(place.store)
 
 
 def test_what_a_request_without_reuse_left_is_its_documents_too() -> None:
     place = Workplace(1)
-    with place.slots.acquire("one/a", packed()) as slot:
-        slot.prepare_cold("one/a")
+    with place.slots.acquire(session_key("one/a"), packed()) as slot:
+        slot.prepare_cold(session_key("one/a"))
         slot.extend(packed(PROMPT), is_prompt=False)
-    place.slots.forget("*/a")
+    place.slots.forget("a")
     assert not slot.token_ids
 
 
@@ -278,14 +223,14 @@ def test_a_closed_document_stays_where_it_is_until_there_is_need() -> None:
     place.compute(PROMPT, "one/a")
     place.slots.save()
     assert [page.pins for page in place.store._tree.pages()] == [1, 1, 1]
-    place.slots.unpin("one/a")
+    place.slots.unpin(session_key("one/a"))
     assert [page.pins for page in place.store._tree.pages()] == [0, 0, 0]
     assert place.compute((*PROMPT, 1), "one/a") == 1
     assert [page.pins for page in place.store._tree.pages()] == [1, 1, 1]
-    place.slots.unpin("one/a")
+    place.slots.unpin(session_key("one/a"))
     place.compute(OTHER, "one/b")
     assert place.compute(PROMPT, "one/a") == 1, "it was saved like every other"
-    place.store.check_integrity()
+    check_integrity(place.store)
 
 
 def test_saving_in_steps_takes_a_workspace_each_the_latest_first() -> None:
@@ -302,10 +247,10 @@ def test_saving_in_steps_takes_a_workspace_each_the_latest_first() -> None:
 
 def test_a_workspace_comes_back_whatever_happens() -> None:
     place = Workplace(1)
-    with pytest.raises(RuntimeError, match="boom"), place.slots.acquire("a", packed()):
+    with pytest.raises(RuntimeError, match="boom"), place.slots.acquire(session_key("a"), packed()):
         raise RuntimeError("boom")
     with ExitStack() as stack:
-        stack.enter_context(place.slots.acquire("a", packed()))
+        stack.enter_context(place.slots.acquire(session_key("a"), packed()))
     assert place.made == 1
 
 
@@ -314,9 +259,9 @@ def resident(budget_bytes: int = 2**20) -> Slot:
     return Slot(workspace, PagedStore([Tier("device", budget_bytes, MemoryStorage())], 4))
 
 
-def forget(prompt: Slot, session: str) -> None:
-    prompt.forget(session)
-    prompt.store.purge(session)
+def forget(prompt: Slot, document: str) -> None:
+    prompt.forget(document)
+    prompt.store.purge(document)
 
 
 def in_store(prompt: Slot, token_ids: tuple[int, ...]) -> int:
@@ -352,15 +297,15 @@ def test_suggestions_are_not_saved() -> None:
 
 def test_other_session_is_saved_under_its_own_name() -> None:
     prompt = resident()
-    compute(prompt, PROMPT, "a")
-    compute(prompt, (*PROMPT[:20], 7), "b")
-    assert compute(prompt, PROMPT, "a") == 1
+    compute(prompt, PROMPT, session_key("a"))
+    compute(prompt, (*PROMPT[:20], 7), session_key("b"))
+    assert compute(prompt, PROMPT, session_key("a")) == 1
     forget(prompt, "b")
     assert in_store(prompt, PROMPT) == len(PROMPT)
     forget(prompt, "a")
     assert prompt.store.stats().tokens == 0
-    assert compute(prompt, PROMPT, "a") == len(PROMPT)
-    prompt.store.check_integrity()
+    assert compute(prompt, PROMPT, session_key("a")) == len(PROMPT)
+    check_integrity(prompt.store)
 
 
 def recurrent(positions: tuple[int, ...] = ()) -> Slot:

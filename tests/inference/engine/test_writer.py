@@ -71,7 +71,7 @@ def test_sampling_draws_at_points_that_the_seed_decides_and_drafts_nothing(share
 
 def test_drafts_are_verified_where_only_the_tokens_own_logprobs_are_wanted(shared: SharedState) -> None:
     shared = dataclasses.replace(shared, histories=DraftHistories())
-    request = replace(REQUEST, max_tokens=12, stop=StopRule(indent=0), top_logprobs=0)
+    request = replace(REQUEST, max_tokens=12, stop=StopRule(indent=0), token_logprobs=True)
     repeated = shared.tokenizer.encode("import os\n")
 
     run, chunks = drive(request, shared, one_after_another(repeated * 9))
@@ -115,10 +115,9 @@ def test_recurrent_layers_have_snapshots_where_later_prompts_leave_this_one(shar
 
 
 def test_logprobs_are_those_of_the_text_alone(shared: SharedState) -> None:
-    request = replace(REQUEST, stop_texts=("\n",), top_logprobs=2)
+    request = replace(REQUEST, stop_texts=("\n",), token_logprobs=True)
     said = [token_id for text in ("a", "b", "\n") for token_id in shared.tokenizer.encode(text)]
-    run, chunks = drive(request, shared, one_after_another(said))
-    assert {chunk.top for chunk in chunks if chunk.wanted} == {2}
+    run, _ = drive(request, shared, one_after_another(said))
     assert run.completion().tokens == (TokenLogprob("a", -0.5), TokenLogprob("b", -0.5))
 
 

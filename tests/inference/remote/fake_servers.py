@@ -42,9 +42,7 @@ class FakeServer:
     script: str = SCRIPT
     obeys: tuple[str, ...] = ("grammar",)  # the fields by which it can be constrained
     reports_cached: bool = True
-    obeys_salts: bool = True
     block_tokens: int = 16  # of which the OpenAI server keeps whole ones
-    metrics: str = ""  # what it answers to /metrics, if anything
     statuses: list[int] = field(default_factory=list)  # of the next answers to completions
     loading: int = 0  # answers to say that the model loads
     hold_after: int | None = None  # tokens after which a stream waits for `go_on`
@@ -206,7 +204,7 @@ def openai_server(state: FakeServer, *, tokenizes: bool = True) -> Starlette:
         if isinstance(body["prompt"], str):  # of another client than midfill
             body["prompt"] = state.tokenizer.encode(body["prompt"]).tolist()
             return state.answer(generate(body, "text"))
-        place = (body.get("cache_salt", "") if state.obeys_salts else "") + request.headers["x-session-id"]
+        place = body.get("cache_salt", "") + request.headers["x-session-id"]
         return state.answer(generate(body, place))
 
     def _typed(body: dict[str, Any]) -> str:
@@ -242,14 +240,11 @@ def openai_server(state: FakeServer, *, tokenizes: bool = True) -> Starlette:
         counts = {"prompt_tokens": len(body["prompt"]), "completion_tokens": min(len(ids), body["max_tokens"])}
         yield {"choices": [], "usage": {**counts, "prompt_tokens_details": details}}
 
-    async def metrics(request: Request) -> Response:
-        return PlainTextResponse(state.metrics, 200 if state.metrics else 404)
-
     async def health(request: Request) -> Response:
         return PlainTextResponse("")
 
     routes = [Route("/v1/models", models), Route("/v1/completions", completions, methods=["POST"])]
-    routes += [Route("/metrics", metrics), Route("/health", health)]
+    routes += [Route("/health", health)]
     if tokenizes:
         routes.append(Route("/tokenize", state.tokenize, methods=["POST"]))
     return Starlette(routes=routes)

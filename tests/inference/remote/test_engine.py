@@ -130,25 +130,12 @@ def test_the_limit_counts_new_tokens_only(engine: RemoteEngine) -> None:
         assert typed.usage.generated_tokens == limit
 
 
-BLOCKS_OF_32 = """\
-# HELP vllm:cache_config_info Information of the LLMEngine CacheConfig
-# TYPE vllm:cache_config_info gauge
-vllm:cache_config_info{block_size="32",cache_dtype="auto",enable_prefix_caching="True"} 1.0
-"""
-
-
-@pytest.mark.parametrize(
-    ("metrics", "block"), [(BLOCKS_OF_32, 32), ("", 16), ("vllm:num_requests_running 0.0\n", 16), ("no metrics {", 16)]
-)
-def test_the_blocks_that_vllm_reports_count_as_a_hit(
-    connect_openai: Connect, server: FakeServer, metrics: str, block: int
-) -> None:
-    server.block_tokens, server.metrics = block, metrics
+def test_a_block_of_vllms_counts_as_a_hit(connect_openai: Connect, server: FakeServer) -> None:
+    server.block_tokens = 16
     engine = connect_openai()
     outcomes = [cache_outcome(engine.complete(ask("value = first(value)"[:typed])).usage, 1) for typed in range(20)]
     assert outcomes[0] == "miss"
     assert set(outcomes[1:]) == {"hit"}
-    assert engine.complete(ask("x")).usage.block_tokens == block
 
 
 def test_cached_tokens_are_reported(engine: RemoteEngine, server: FakeServer) -> None:
@@ -213,10 +200,9 @@ def test_an_alternative_that_the_server_fails_is_left_out(engine: RemoteEngine, 
     assert (completion.text, len(completion.alternatives)) == ("alpha beta", 1)
 
 
-@pytest.mark.parametrize(("field", "value"), [("max_tokens", -1), ("alternatives", 99)])
-def test_bad_requests_are_refused_before_they_are_sent(engine: RemoteEngine, server: FakeServer, field: str, value: int) -> None:
-    with pytest.raises(BadInput, match=f"{field} must be .*, not {value}"):
-        engine.complete(ask(**{field: value}))
+def test_bad_requests_are_refused_before_they_are_sent(engine: RemoteEngine, server: FakeServer) -> None:
+    with pytest.raises(BadInput, match="cannot be sampled"):
+        engine.complete(ask(sampling=Sampling(1.0), alternatives=1))
     assert server.bodies == []
 
 
@@ -342,11 +328,11 @@ def test_anonymous_prompts_find_the_slot_that_shares_most(connect_llama: Connect
 def test_an_excluded_document_is_erased_for_every_client(connect_llama: Connect, server: FakeServer) -> None:
     engine = connect_llama()
     engine.complete(ask(session="me/a"))
-    engine.forget("you/a")
+    engine.forget("a")
     engine.complete(ask(session="me/b"))
     assert server.erased == [0]
     server.can_erase = False
-    engine.forget("me/b")
+    engine.forget("b")
     engine.complete(ask(session="me/c"))
     assert server.bodies[-2]["prompt"] == [min(engine.tokenizer.markers.end)]  # overwrites the slot
     assert server.bodies[-2]["n_predict"] == 0
@@ -367,36 +353,6 @@ def test_anonymous_prompts_are_named_by_their_beginning(connect_openai: Connect,
         engine.complete(ask(session=ANONYMOUS, prompt=Prompt(f"# {beginning}\n{PREFIX}", "", typed)))
     first, second, other = [headers["x-session-id"] for headers in server.headers[-3:]]
     assert first == second != other
-
-
-def test_separate_users_name_their_own_salt(connect_openai: Connect, server: FakeServer) -> None:
-    engine = connect_openai(separate_users=True)
-    for session in ("me/ann/a", "you/ann/b", "me/bob/a", "me/file:///a"):
-        engine.complete(ask(session=session))
-    ann, same, bob, core = [body.get("cache_salt") for body in server.bodies[-4:]]
-    assert ann == same != bob
-    assert ann not in (None, "", "ann")
-    assert core is None
-
-
-@pytest.mark.parametrize(("field", "told"), [("obeys_salts", "across users"), ("reports_cached", "no cached tokens")])
-def test_a_server_that_may_not_keep_users_apart_is_refused(
-    connect_openai: Connect, server: FakeServer, field: str, told: str
-) -> None:
-    setattr(server, field, False)
-    connect_openai()
-    with pytest.raises(BadInput, match=told):
-        connect_openai(separate_users=True)
-
-
-def test_separate_users_reuse_nothing_of_each_others_slots(connect_llama: Connect, server: FakeServer) -> None:
-    server.slots = 1
-    engine = connect_llama(separate_users=True)
-    sessions = ("me/ann/a", "you/ann/b", "me/bob/a", "me/bob/a", "me/file:///a")
-    usages = [engine.complete(ask(session=session)).usage for session in sessions]
-    reuses = [False, True, False, True, False]  # what the slot had first is unknown
-    assert [body["cache_prompt"] for body in server.bodies[-5:]] == reuses
-    assert [usage.recomputed_tokens < usage.prompt_tokens for usage in usages] == reuses
 
 
 def test_cached_tokens_are_estimated_where_the_server_hides_them(connect_openai: Connect, server: FakeServer) -> None:
@@ -559,15 +515,12 @@ def test_sampling_is_passed_on(engine: RemoteEngine, server: FakeServer) -> None
     sent = server.bodies[-1]
     assert (sent["temperature"], sent["top_p"], sent["top_k"], sent["seed"]) == (0.7, 0.9, 5, 3)
     assert sent.get("samplers", []) in ([], ["top_k", "top_p", "temperature"])
-    with pytest.raises(BadInput, match="temperature"):
-        engine.complete(ask(sampling=Sampling(0.0)))
 
 
 def test_log_probabilities_are_reported_per_token(engine: RemoteEngine) -> None:
-    completion = engine.complete(ask(top_logprobs=2))
+    completion = engine.complete(ask(token_logprobs=True))
     assert "".join(token.text for token in completion.tokens) == completion.text
     assert {token.logprob for token in completion.tokens} == {LOGPROB}
-    assert all(len(token.top) == 2 for token in completion.tokens)
     assert engine.complete(ask()).tokens == ()
 
 

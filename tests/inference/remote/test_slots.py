@@ -5,17 +5,20 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from inference.engine.sessions import session_key
 from inference.remote.slots import TOLERANCE_TOKENS, RemoteSlot, RemoteSlots
 from inference.text.token_ids import packed
+from kv_store.interface import SessionKey
 from protocol.messages import ANONYMOUS
 
-SESSIONS = st.sampled_from(["me/a", "me/b", "you/a", "me/c", ANONYMOUS])
+SESSIONS = st.sampled_from([*map(session_key, ("me/a", "me/b", "you/a", "me/c", ANONYMOUS))])
+ANNS, BOBS = session_key("me/a", "ann"), session_key("me/a", "bob")
 PROMPTS = st.lists(st.integers(0, 2), max_size=40)
 ACTIONS = st.lists(st.tuples(st.sampled_from(["acquire", "release", "unpin", "forget"]), SESSIONS, PROMPTS))
 
 
 @given(ACTIONS, st.sampled_from([None, 1, 2, 3]))
-def test_every_slot_is_idle_or_in_use_once(actions: list[tuple[str, str, list[int]]], count: int | None) -> None:
+def test_every_slot_is_idle_or_in_use_once(actions: list[tuple[str, SessionKey, list[int]]], count: int | None) -> None:
     slots = RemoteSlots(count)
     used: list[RemoteSlot] = []
     for action, session, prompt in actions:
@@ -32,7 +35,7 @@ def test_every_slot_is_idle_or_in_use_once(actions: list[tuple[str, str, list[in
         elif action == "unpin":
             slots.unpin(session)
         elif action == "forget":
-            assert not set(map(id, slots.forget(session))) & set(map(id, used))
+            assert not set(map(id, slots.forget(session.document))) & set(map(id, used))
         everything = (*slots._idle, *slots._in_use)
         assert len(set(map(id, everything))) == len(everything)
         if count is not None:
@@ -42,43 +45,20 @@ def test_every_slot_is_idle_or_in_use_once(actions: list[tuple[str, str, list[in
 @given(PROMPTS, PROMPTS)
 def test_a_session_gets_its_last_slot(first: list[int], second: list[int]) -> None:
     slots = RemoteSlots(3)
-    for session in ("me/a", "me/b"):
+    for session in map(session_key, ("me/a", "me/b")):
         slots.release(slots.acquire(session, packed(first)), packed(first))
-    slot = slots.acquire("me/a", packed(second))
+    slot = slots.acquire(session_key("me/a"), packed(second))
     assert (slot.number, slot.token_ids) == (0, packed(first))
 
 
 def test_forgotten_documents_leave_no_tokens() -> None:
     slots = RemoteSlots(3)
-    for session in ("me/a", "you/a", "me/b"):
+    for session in map(session_key, ("me/a", "you/a", "me/b")):
         slots.release(slots.acquire(session, packed([1])), packed([1] * 5))
-    used = slots.acquire("you/a", packed([1]))
-    assert [slot.number for slot in slots.forget("they/a")] == [0]
+    used = slots.acquire(session_key("you/a"), packed([1]))
+    assert [slot.number for slot in slots.forget("a")] == [0]
     assert slots.release(used, packed([1] * 9))
     assert slots.resident_tokens == 5  # those of `b`
-
-
-def test_a_slot_is_foreign_until_the_users_own_prompt_is_computed() -> None:
-    slots = RemoteSlots(1)
-    ann = slots.acquire("me/ann/a", packed([1]))
-    assert ann.is_foreign  # what it has is unknown
-    slots.release(ann, packed())
-    assert slots.acquire("me/ann/a", packed([1])).is_foreign  # cancelled before the server had it
-    slots.release(ann, packed([1]))
-    assert not slots.acquire("me/ann/a", packed([1])).is_foreign
-    slots.release(ann, packed([1]))
-    assert slots.acquire("me/bob/a", packed([1])).is_foreign
-
-
-def test_a_prompt_without_a_slot_makes_every_slot_foreign() -> None:
-    slots = RemoteSlots(1)
-    bob = slots.acquire("me/bob/a", packed([1]))
-    waiting = slots.acquire("me/ann/a", packed([1]))
-    assert waiting.is_foreign
-    slots.release(bob, packed([1]))
-    assert bob.is_foreign  # the other prompt may run in this slot now
-    slots.release(waiting, packed([1]))
-    assert slots.acquire("me/bob/a", packed([1])).is_foreign
 
 
 def test_few_missing_tokens_are_no_loss() -> None:

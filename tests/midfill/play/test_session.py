@@ -189,8 +189,3 @@ def test_documents_have_a_limit(page: Page) -> None:
     for number in range(65):
         page.send("Open", name=f"{number}.py", language="python", text="")
     assert "64 documents" in page.hear("Failed")["message"]
-
-
-def test_a_core_without_a_dashboard_is_said(page: Page) -> None:
-    page.send("LinkDashboard")
-    assert "dashboard" in page.hear("Failed")["message"]

@@ -19,8 +19,7 @@ export type FromPage =
   | { type: "Suggest"; id: number; name: string; place: Place; invoked: boolean }
   | { type: "Move"; name: string; place: Place }
   | { type: "ListModels" }
-  | { type: "UseModel"; model: string }
-  | { type: "LinkDashboard" };
+  | { type: "UseModel"; model: string };
 
 export interface Model {
   name: string;
@@ -51,7 +50,6 @@ export type ToPage =
   | { type: "Suggestions"; id: number; items: [text: string, replaced: number][] }
   | { type: "Excluded"; name: string; reason: string | null }
   | { type: "Models"; models: Model[] }
-  | { type: "Link"; url: string }
   | { type: "Failed"; message: string; id?: number }
   | Cost
   | Status;

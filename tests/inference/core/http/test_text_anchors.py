@@ -4,12 +4,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inference.core.http.text_anchors import ANCHORS_PER_SESSION, LINES_BACK, MAX_INCREMENT_BYTES, TextAnchors, increment_start
+from inference.engine.sessions import session_key
 from protocol.messages import ANONYMOUS, Prompt, Snippet
 
 LINES = [f"x_{number} = {number * 7919}\n" for number in range(400)]
 TEXT = "".join(LINES)
 AFTER = "    return x\n" * 30
-SESSION = "http/a.py"
+SESSION, UNRELATED = session_key("http/a.py"), session_key(ANONYMOUS)
 
 
 def windows(prompt: Prompt) -> tuple[str, str]:
@@ -99,31 +100,17 @@ def test_files_change_alone_or_come_ahead() -> None:
 
 def test_only_what_is_made_resident_has_text_of_an_earlier_request() -> None:
     anchors = TextAnchors()
-    for session in (SESSION, ANONYMOUS):
+    for session in (SESSION, UNRELATED):
         anchors.prompt(session, TEXT[:4000], AFTER)
         assert anchors.prompt(session, "", "") == Prompt("", "")
-    assert anchors.prompt(ANONYMOUS, "", "", prefetch=True) == Prompt("", "")
+    assert anchors.prompt(UNRELATED, "", "", prefetch=True) == Prompt("", "")
 
 
 def test_sessions_have_anchors_of_their_own_and_few() -> None:
     anchors = TextAnchors()
     first = anchors.prompt(SESSION, TEXT[:4000], AFTER)
-    assert windows(anchors.prompt("http/b.py", TEXT[:4100], AFTER)) != windows(first)
+    assert windows(anchors.prompt(session_key("http/b.py"), TEXT[:4100], AFTER)) != windows(first)
     assert windows(anchors.prompt(SESSION, TEXT[:4100], AFTER)) == windows(first)
     for number in range(ANCHORS_PER_SESSION):
         anchors.prompt(SESSION, f"y{number}\n" * 500, AFTER)
     assert windows(anchors.prompt(SESSION, TEXT[:4100], AFTER)) != windows(first)
-
-
-def test_steady_files_keep_their_places_and_new_ones_wait_for_a_new_anchor() -> None:
-    first, second, third = (Snippet(f"{name}.py", name) for name in "abc")
-    anchors = TextAnchors()
-
-    def context(before: str, *files: Snippet) -> tuple[Snippet, ...]:
-        return anchors.prompt(SESSION, before, AFTER, files, steady=True).context
-
-    assert context(TEXT, first, second) == (first, second)
-    assert context(TEXT + "y", third, second, first) == (first, second)
-    assert context(TEXT + "y", third, second) == (second,)  # never text that the request does not hold
-    assert context(TEXT + "y", second, first) == (second,)
-    assert context("".join(LINES[:100]), third, first, second) == (second, third, first)
