@@ -27,6 +27,7 @@ from transformers import Lfm2Config, PreTrainedConfig, Qwen3MoeConfig
 from inference.engine import writer
 from inference.engine.slots import Slot
 from inference.text.token_ids import TokenIds
+from kv_store.interface import SessionKey
 from kv_store.page_snapshots import PageSnapshots
 from kv_store.page_tree import Page
 from kv_store.snapshots import StateSnapshot
@@ -69,7 +70,7 @@ def blocks() -> Iterator[None]:
         if position % BLOCK == 0:
             put(kept, path, position, snapshot)
 
-    def prepare_from_blocks(slot: Slot, wanted: TokenIds, session: str) -> int:
+    def prepare_from_blocks(slot: Slot, wanted: TokenIds, session: SessionKey) -> int:
         kept = slot.workspace.snapshots
         assert kept is not None, "the model has no recurrent layers"
         before = [(place, snapshot) for place, snapshot in kept.within(CONTEXT_TOKENS) if place % BLOCK == 0]

@@ -91,20 +91,20 @@ def test_what_a_page_remembers_does_not_grow_with_every_client_of_its_document()
     tree = PageTree()
     path = grow(tree, FULL)
     for run in range(10 * REMEMBERED_TAILS):
-        tree.record_last_prefix(f"run {run}/file.py", path, 16)
-        tree.forget_old_tails({"run 0/file.py"})
+        tree.record_last_prefix(session_key(f"run {run}/file.py"), path, 16)
+        tree.forget_old_tails({session_key("run 0/file.py")})
     assert path[0].owners == {"file.py": 16}
     assert len(tree.tails) <= REMEMBERED_TAILS + 1
-    assert tree.last_path("run 0/file.py") == path, "it is pinned"
+    assert tree.last_path(session_key("run 0/file.py")) == path, "it is pinned"
 
 
 @pytest.mark.parametrize("count", [16, 5])
 def test_a_page_names_few_of_many_documents_and_goes_when_none_of_those_is_left(count: int) -> None:
     tree = PageTree()
     first, last = grow(tree, FULL, FULL)
-    tree.record_last_prefix("run/whole.py", [first, last], 32)
+    tree.record_last_prefix(session_key("run/whole.py"), [first, last], 32)
     for number in range(5000):
-        tree.record_last_prefix(f"run/{number}.py", [first, last], 16 + count)
+        tree.record_last_prefix(session_key(f"run/{number}.py"), [first, last], 16 + count)
     assert not first.owners, "what its last page names used it, too"
     assert len(last.owners) == REMEMBERED_OWNERS
     assert "4999.py" in last.owners

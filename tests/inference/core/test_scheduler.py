@@ -15,7 +15,7 @@ from inference.engine.engine import Engine
 from inference.engine.interface import DeviceHooks, EngineInfo
 from inference.engine.request import Request
 from inference.engine.sessions import session_key
-from kv_store.interface import StoreStats
+from kv_store.interface import SessionKey, StoreStats
 from kv_store.purges import digest
 from protocol.errors import BadModel, Cancelled, EngineUnavailable, MidfillError
 from protocol.messages import Completion, CompletionRequest, CoreStatus, Prompt, Usage
@@ -41,7 +41,7 @@ class SteppedEngine:
         self.started: list[str] = []
         self.begun = threading.Semaphore(0)
         self.forgotten: list[str] = []
-        self.released: list[str] = []
+        self.released: list[SessionKey] = []
         self.saved = threading.Semaphore(0)
         self.closed = False
         self.closed_with: float | None = None
@@ -89,8 +89,8 @@ class SteppedEngine:
     def wake(self) -> None:
         """A step waits for the test alone."""
 
-    def forget(self, session: str) -> None:
-        self.forgotten.append(session)
+    def forget(self, document: str) -> None:
+        self.forgotten.append(document)
 
     def documents(self) -> set[str]:
         return {"secret.py", "open.py"}
@@ -98,7 +98,7 @@ class SteppedEngine:
     def stats(self) -> StoreStats:
         return StoreStats(tiers=(), evicted_tokens=0)
 
-    def release(self, session: str) -> None:
+    def release(self, session: SessionKey) -> None:
         self.released.append(session)
 
     def save(self, seconds: float, *, snapshots: bool) -> bool:
@@ -327,7 +327,7 @@ def test_what_other_cores_purge_meanwhile_is_forgotten_however_much_it_is(schedu
     engine.steps.release(1)
     assert listener.text() == "1"
     assert scheduler.close(PATIENCE_S)
-    assert engine.forgotten == ["*/secret.py"]
+    assert engine.forgotten == ["secret.py"]
 
 
 def test_a_user_with_many_connections_has_one_users_share(scheduler: Scheduler, engine: SteppedEngine) -> None:
@@ -448,9 +448,9 @@ def test_forgotten_session_is_not_made_resident_again(scheduler: Scheduler, engi
 def test_a_flood_of_chores_holds_up_no_forward(
     scheduler: Scheduler, engine: SteppedEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def forget(session: str) -> None:
+    def forget(document: str) -> None:
         time.sleep(0.002)
-        engine.forgotten.append(session)
+        engine.forgotten.append(document)
 
     monkeypatch.setattr(engine, "forget", forget)
     engine.forwards_needed = 20
@@ -497,7 +497,7 @@ def test_closed_documents_are_released_in_the_model_thread(scheduler: Scheduler,
     ask(scheduler, "1").wait()
     scheduler.release(session_key("a.py"))
     ask(scheduler, "2").wait()
-    assert engine.released == ["a.py"]
+    assert engine.released == [session_key("a.py")]
 
 
 def test_at_rest_what_is_resident_is_saved(scheduler: Scheduler, engine: SteppedEngine, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from inference.core.engine_holder import EngineHolder
 from inference.core.scheduler import Scheduler
 from inference.engine.request import Request
+from inference.engine.sessions import session_key
 from inference.loading.options import EngineOptions
 from inference.remote.connecting import connect
 from inference.remote.engine import UNREPORTED, RemoteEngine
@@ -312,7 +313,7 @@ def test_sessions_keep_their_slots(connect_llama: Connect, server: FakeServer) -
     assert [body["id_slot"] for body in server.bodies] == [0, 1, 0, 1]
     engine.complete(ask(session="me/c"))  # takes the slot of `a`, which was used least recently
     assert server.bodies[-1]["id_slot"] == 0
-    engine.release("me/c")
+    engine.release(session_key("me/c"))
     engine.complete(ask(session="me/d"))
     assert server.bodies[-1]["id_slot"] == 0
     assert engine.notice == ""  # an eviction that the core has chosen is no loss
