@@ -9,7 +9,7 @@ import hashlib
 import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable
-from contextlib import AbstractContextManager, ExitStack, asynccontextmanager, nullcontext
+from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -28,7 +28,7 @@ from lsp_server.suggesting.queries import Query
 from lsp_server.suggesting.requests import PromptCost
 from midfill.headless.engine_core import EngineCore
 from midfill.headless.environment import private_core_environment
-from midfill.headless.lsp_session import Answer, LspSession, ServerStatus, ShownSuggestion, UsageReport, open_session
+from midfill.headless.lsp_session import Answer, LspSession, ShownSuggestion, UsageReport, open_session
 from midfill.replay.command import ReplayOptions
 from midfill.replay.results import OUTDATED, Record, ReplayResult, StrategyResult, find_faults, savings_of
 from midfill.replay.trace import Step, Trace, play, text_at
@@ -219,25 +219,14 @@ async def open_target(trace: Trace, settings: Settings, options: ReplayOptions) 
 
 
 @asynccontextmanager
-async def open_server(
-    settings: Settings,
-    language: str,
-    text: str,
-    *,
-    shared: bool = False,
-    hear: Callable[[ServerStatus], None] | None = None,
-) -> AsyncIterator[SessionTarget]:
-    """A real language server with this text open and the model ready, and its core: a private one unless `shared`.
-
-    `hear` is called with each status until then.
-    """
+async def open_server(settings: Settings, language: str, text: str) -> AsyncIterator[SessionTarget]:
+    """A real language server with this text open and the model ready, and a core of its own."""
     command = [sys.executable, "-P", "-m", "midfill", "lsp"]
     given = chosen_settings(settings, _SERVER_SETTINGS)
-    core: AbstractContextManager[dict[str, str]] = nullcontext({}) if shared else private_core_environment()
-    with core as environment:
+    with private_core_environment() as environment:
         async with open_session(command, settings=given, environment=environment) as session:
             target = SessionTarget(session, language, text)
-            await session.wait_until_ready(_START_SECONDS, hear)
+            await session.wait_until_ready(_START_SECONDS)
             yield target
 
 
