@@ -29,7 +29,7 @@ from midfill.cores import (
 from midfill.doctor.command import doctor_command
 from midfill.models import download_command, models_command
 from midfill.options import takes_settings
-from midfill.play.command import dashboard_command, play_command
+from midfill.play import dashboard_command, play_command
 from midfill.replay.command import replay_command
 from midfill.stats import stats_command
 from protocol.errors import BadInput

@@ -103,21 +103,6 @@ def code_brackets(text: str, language_id: str) -> Iterator[tuple[int, str]]:
             yield from ((start + index, one) for index, one in enumerate(value) if one in _PARTNERS)
 
 
-def surplus_closers(text: str, language_id: str) -> int:
-    """How many brackets close nothing; a closer reaches past openers of other kinds."""
-    opened: list[str] = []
-    surplus = 0
-    for _, bracket in code_brackets(text, language_id):
-        if bracket in CLOSER_OF:
-            opened.append(bracket)
-        elif _PARTNERS[bracket] in opened:
-            while opened.pop() != _PARTNERS[bracket]:
-                pass
-        else:
-            surplus += 1
-    return surplus
-
-
 def literal_at(text: str, place: int, language_id: str) -> SuggestIn | None:
     """Whether the character at `place` is in a comment or a string; None if it is in neither."""
     found: SuggestIn | None = None

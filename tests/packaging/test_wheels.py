@@ -74,7 +74,6 @@ def test_the_distributions_have_what_they_need_and_no_more() -> None:
         names = wheel.namelist()
         assert "inference/backends/cpu/kernel/decode.cpp" in "\n".join(sdist.getnames())
     assert [name for name in names if "/_decode" in name and name.endswith((".so", ".pyd"))]
-    assert "midfill/stats.css" in names
     assert not [name for name in names if name.endswith((".safetensors", ".cpp")) or name.startswith(("tests", "lab"))]
     assert all(model.stat().st_size < 100e6 for model in models())
     assert "-py3-none-" in built("midfill-*.whl").name  # one for every Python
