@@ -56,8 +56,8 @@ def play(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Play]:
     with (
         pytest.MonkeyPatch.context() as patch,
         bind("127.0.0.1", 0) as listener,
-        running_core(runtime, "one") as one,
-        running_core(runtime, "two") as two,
+        running_core(runtime, "one", "--die-after", "600") as one,
+        running_core(runtime, "two", "--die-after", "600") as two,
     ):
         patch.setenv("MIDFILL_RUNTIME_DIR", str(runtime))
         port = listener.getsockname()[1]
