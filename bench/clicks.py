@@ -31,9 +31,7 @@ AFTER_S = 5.0  # what the last click began may still run
 
 def source(lines: int) -> str:
     """A Python file of so many lines, of which no two places are alike."""
-    functions = (
-        f"def scaled_{n}(value: int) -> int:\n    return value * {n} + offset_{n % 97}\n\n\n" for n in range(lines)
-    )
+    functions = (f"def scaled_{n}(value: int) -> int:\n    return value * {n} + offset_{n % 97}\n\n\n" for n in range(lines))
     return "".join("".join(functions).splitlines(keepends=True)[:lines])
 
 
@@ -62,9 +60,7 @@ async def click(session: LspSession, clicks: int, lines: int, seconds: float) ->
     await asyncio.sleep(AFTER_S)
 
 
-async def measure(
-    model: str, setting: str, clicks: int, lines: int, seconds: float, *, after_edit: bool
-) -> dict[str, float]:
+async def measure(model: str, setting: str, clicks: int, lines: int, seconds: float, *, after_edit: bool) -> dict[str, float]:
     """The CPU seconds of the clicks, and the requests that the core answered ahead of a key."""
     with private_core_environment() as environment:
         command = [sys.executable, "-P", "-m", "midfill", "lsp"]
@@ -98,10 +94,7 @@ def main(
         what = f"{setting}, after an edit" if after_edit else setting
         rows[what] = asyncio.run(measure(model, setting, clicks, lines, seconds, after_edit=after_edit))
         row = rows[what]
-        print(
-            f"{what:24} {row['cpu_s']:7.2f} CPU-s for {clicks} clicks, {row['prepared']:.0f} prompts prepared",
-            flush=True,
-        )
+        print(f"{what:24} {row['cpu_s']:7.2f} CPU-s for {clicks} clicks, {row['prepared']:.0f} prompts prepared", flush=True)
     write(json_file, rows)
 
 

@@ -85,7 +85,7 @@ def main(
         print(
             f"{what:12} {row['first_s']:6.2f} s, {row['first_cpu_s']:5.2f} CPU-s to the first suggestion"
             f" ({row['first_recomputed']:,.0f} tokens in {row['first_prefill_s']:.2f} s),"
-            f" then {row['later_s']:.3f} s ({row['later_recomputed']:.0f} of {row['prompt_tokens']:,.0f} tokens)",
+            f" then {row['later_s']:.3f} s ({row['later_recomputed']:.0f} of {row['prompt_tokens']:,.0f} tokens)"
         )
     wall, cpu = (median(row[figure] for row in rows[1:]) for figure in ("first_s", "first_cpu_s"))
     print(f"median of the further files: {wall:.2f} s, {cpu:.2f} CPU-s")

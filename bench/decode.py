@@ -63,12 +63,7 @@ class Engine:
 
 
 def kernel(
-    weights: DecoderWeights,
-    shape: Architecture,
-    weight_type: WeightType,
-    threads: int,
-    kv: str,
-    level: Level | None = None,
+    weights: DecoderWeights, shape: Architecture, weight_type: WeightType, threads: int, kv: str, level: Level | None = None
 ) -> Engine:
     """The kernel on a workspace of its own, at the given level or at this CPU's best one."""
     dtype = getattr(torch, kv)
@@ -236,9 +231,7 @@ def main(
     rows = []
     types = cast("list[WeightType]", weights) or WEIGHTS
     cases = [(int(resident), int(new)) for resident, new in (one.split("+") for one in case)] if case else CASES
-    table = Table(
-        "shape", "case", "engine", "threads", "µs", "quartiles", "fastest", "times torch", "share of bandwidth"
-    )
+    table = Table("shape", "case", "engine", "threads", "µs", "quartiles", "fastest", "times torch", "share of bandwidth")
     for name in shape or ["S", "M", "L"]:
         for row in measure(name, threads or [1, 2], rounds, peers, cast("Level | None", level), types, cases):
             rows.append(row)

@@ -89,13 +89,7 @@ def _screen(key: Keystroke, name: str, language: str) -> list[tuple[Segment, ...
     console = Console(width=WIDTH, file=io.StringIO(), force_terminal=True, color_system="truecolor")
     code = _lines(console, code_view(key, _PICTURE_ROWS, language))
     blank = [()] * (_PICTURE_ROWS - len(code) + 1)
-    return [
-        *_lines(console, Text(name, "bold")),
-        (),
-        *code,
-        *blank,
-        *_lines(console, cost_table(key)),
-    ]
+    return [*_lines(console, Text(name, "bold")), (), *code, *blank, *_lines(console, cost_table(key))]
 
 
 def _lines(console: Console, shown: RenderableType) -> list[tuple[Segment, ...]]:

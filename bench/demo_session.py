@@ -65,9 +65,7 @@ async def record() -> list[Keystroke]:
         return [key async for key in play(target, recorded.start, [*steps_of(recorded)], _SECONDS_PER_KEY)]
 
 
-async def play(
-    target: SessionTarget, text: str, steps: Sequence[Step], seconds_per_key: float
-) -> AsyncIterator[Keystroke]:
+async def play(target: SessionTarget, text: str, steps: Sequence[Step], seconds_per_key: float) -> AsyncIterator[Keystroke]:
     """Every keystroke of a session that begins with `text`, once it is answered.
 
     A suggestion is accepted if the session types it next. Where the session inserts a text at once and takes it back,

@@ -95,12 +95,7 @@ Run = dict[str, float]
 def core(model: str, setup: Setup) -> Iterator[Scheduler]:
     """A scheduler with the model in memory and nothing resident."""
     options = EngineOptions(
-        model,
-        context_tokens=CONTEXT_TOKENS,
-        store_mb=STORE_MB,
-        slots=SLOTS,
-        threads=setup.threads,
-        speculation=False,
+        model, context_tokens=CONTEXT_TOKENS, store_mb=STORE_MB, slots=SLOTS, threads=setup.threads, speculation=False
     )
 
     def load(progress: ReportProgress | None = None) -> Engine:
@@ -191,9 +186,7 @@ def measure(name: str, setup: Setup) -> dict[str, Any]:
 
 @takes_options
 def main(
-    arguments: Setup,
-    model: Annotated[list[str] | None, typer.Option(help=MODEL_HELP)] = None,
-    json_file: JsonFile = None,
+    arguments: Setup, model: Annotated[list[str] | None, typer.Option(help=MODEL_HELP)] = None, json_file: JsonFile = None
 ) -> None:
     """Measure, and print a line per model and strategy."""
     models = {name: measure(name, arguments) for name in model or ["S", "M"]}

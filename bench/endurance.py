@@ -82,9 +82,7 @@ def measure(
 
 def _grows(loads: Sequence[Load]) -> bool:
     before, after = loads[TENTHS // 2 - 1], loads[-1]
-    return (
-        after.megabytes > MOST_GROWTH * before.megabytes or after.files > before.files or after.threads > before.threads
-    )
+    return after.megabytes > MOST_GROWTH * before.megabytes or after.files > before.files or after.threads > before.threads
 
 
 async def _day(

@@ -126,9 +126,7 @@ class Run:
             lines = beside.submit(self._lines, corpus, options)
             self._train(options, corpus, base, open_device(cpu=given.cpu), windows, lines, packer)
 
-    def _train(
-        self, options: Any, corpus: Path, base: Path | None, device: Any, windows: Any, lines: Any, packer: Any
-    ) -> None:
+    def _train(self, options: Any, corpus: Path, base: Path | None, device: Any, windows: Any, lines: Any, packer: Any) -> None:
         import torch
 
         from midfill_lab.training.machine import this_machine
@@ -138,9 +136,7 @@ class Run:
         given = self._given
         torch._dynamo.config.suppress_errors = True  # what cannot be compiled runs as it is
         trainer = Trainer(RunFolder(self._work), corpus, load_vocabulary(corpus / "tokenizer.json"), options, device)
-        self.log(
-            kind="loaded", machine=this_machine(), parameters=sum(one.numel() for one in trainer.model.parameters())
-        )
+        self.log(kind="loaded", machine=this_machine(), parameters=sum(one.numel() for one in trainer.model.parameters()))
         self._measure(trainer, lines.result(), 0)
         seconds = given.deadline - given.reserve - self._elapsed()
         if seconds <= 0:
@@ -213,10 +209,7 @@ class Run:
         from midfill_lab.training.options import ExampleOptions, ModelSize, TrainingOptions, parse_stages
 
         given = self._given
-        shapes = {
-            "135m": ModelSize(30, 576, 1536, 9, 3, 64, 8192),
-            "tiny": ModelSize(2, 64, 128, 2, 1, 32, 4096),
-        }
+        shapes = {"135m": ModelSize(30, 576, 1536, 9, 3, 64, 8192), "tiny": ModelSize(2, 64, 128, 2, 1, 32, 4096)}
         return TrainingOptions(
             shape=shapes[given.shape],
             start=None if base is None else str(base),

@@ -109,9 +109,7 @@ def main(
         for rank in measured["own_share_ms"]:
             table.add_row(name, rank, *(str(measured[column][rank]) for column in columns))
     Console(width=120).print(table)
-    write(
-        json_file, {"machine": machine(), "trace": session.trace.name, "pause_ms": pause, **settings, "models": models}
-    )
+    write(json_file, {"machine": machine(), "trace": session.trace.name, "pause_ms": pause, **settings, "models": models})
 
 
 if __name__ == "__main__":

@@ -76,8 +76,7 @@ def main(
     measured = {"start to initialize answered": [first_answer_ms() for _ in range(starts)]}
     measured |= {f"didChange, {lines:,} lines": times for lines, times in did_change_ms(edits).items()}
     rows = {
-        what: {f"p{rank}_ms": round(percentile(times, rank / 100), 4) for rank in (50, 99)}
-        for what, times in measured.items()
+        what: {f"p{rank}_ms": round(percentile(times, rank / 100), 4) for rank in (50, 99)} for what, times in measured.items()
     }
     for what, row in rows.items():
         print(f"{what:32} p50 {row['p50_ms']:9.3f} ms   p99 {row['p99_ms']:9.3f} ms")

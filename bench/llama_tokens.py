@@ -186,9 +186,7 @@ def ratio(theirs: Iterable[float], ours: Iterable[float]) -> float:
 
 
 def main(
-    llama_bench: Annotated[
-        Path, typer.Option(help="The program llama-bench; llama-quantize must be in the same folder.")
-    ],
+    llama_bench: Annotated[Path, typer.Option(help="The program llama-bench; llama-quantize must be in the same folder.")],
     shape: Annotated[list[str] | None, typer.Option(help=f"Any of {', '.join(SHAPES)}.")] = None,
     threads: Annotated[int, typer.Option(min=1)] = 2,
     rounds: Annotated[int, typer.Option(min=1)] = 5,

@@ -115,9 +115,7 @@ def encoder(tokenizer: TextTokenizer) -> Callable[[LaidPrompt], TokenIds]:
 def residency(
     trace: Annotated[Path, typer.Argument(exists=True)],
     tokenizer: Tokenizer,
-    layout: Annotated[
-        list[str] | None, typer.Option(help=f"Of {', '.join(FORMATS)}; repeatable; all by default.")
-    ] = None,
+    layout: Annotated[list[str] | None, typer.Option(help=f"Of {', '.join(FORMATS)}; repeatable; all by default.")] = None,
     begin: Annotated[int, typer.Option("--from", help="First transaction.")] = 20_000,
     end: Annotated[int, typer.Option("--to", help="Transaction to stop before.")] = 20_800,
     rest: Annotated[float | None, typer.Option(help="Seconds of a rest; else 1, or 2 if times are whole.")] = None,
@@ -126,8 +124,7 @@ def residency(
     """Recomputed tokens a request, on part of a recorded session."""
     session, encode = read_trace(trace), encoder(read_tokenizer(tokenizer))
     related = Snippet(
-        "related.py",
-        Path(__file__).parents[1].joinpath("lsp_server/documents/documents.py").read_text()[:RELATED_CHARS],
+        "related.py", Path(__file__).parents[1].joinpath("lsp_server/documents/documents.py").read_text()[:RELATED_CHARS]
     )
     rest_s = rest if rest is not None else PAUSE_S if _has_fractions(session) else 2 * PAUSE_S
     table = Table(title=f"{session.name}, {begin} to {end}, a rest of {rest_s:g} s", title_justify="left")

@@ -66,9 +66,7 @@ def main(
     requests = asyncio.run(record(model, trace, settings, most))
     write_requests(output, requests)
     prefetches = sum(not request.max_tokens for request in requests)
-    print(
-        f"{len(requests) - prefetches} requests for suggestions, {prefetches} prefetches: {output.stat().st_size} bytes"
-    )
+    print(f"{len(requests) - prefetches} requests for suggestions, {prefetches} prefetches: {output.stat().st_size} bytes")
 
 
 if __name__ == "__main__":

@@ -103,9 +103,7 @@ def main(
         found[f"recurrent, states at multiples of {BLOCK} tokens"] = play(RECURRENT, session, options)
     table = Table("layers", "hits", "recomputed tokens: mean", "p50", "p95", "p99", "prefetched: mean")
     for name, figures in found.items():
-        counts = [
-            f"{value:.1f}" if rank == "mean" else str(value) for rank, value in figures["recomputed_tokens"].items()
-        ]
+        counts = [f"{value:.1f}" if rank == "mean" else str(value) for rank, value in figures["recomputed_tokens"].items()]
         table.add_row(name, f"{figures['hit_share']:.1%}", *counts, f"{figures['prefetched_tokens_mean']:.0f}")
     Console().print(table)
     write(json_file, found)

@@ -295,9 +295,7 @@ def main(
         str | None, typer.Option(help="The setting `model`.  [default: tiny; that of the engine, if it runs already]")
     ] = None,
     engine: Annotated[str, typer.Option(help="The setting `engine`, for a server that runs already.")] = "local",
-    has_flood: Annotated[
-        bool, typer.Option("--flood", help="Add a client that always has 64 requests waiting.")
-    ] = False,
+    has_flood: Annotated[bool, typer.Option("--flood", help="Add a client that always has 64 requests waiting.")] = False,
     silent_reader: Annotated[bool, typer.Option(help="Add a client that asks and never reads.")] = False,
     slots: Annotated[int, typer.Option(min=0, help="The setting `slots`.")] = 0,
     store_mb: Annotated[int, typer.Option(min=0, help="The setting `storeMb`.")] = 0,

@@ -54,9 +54,7 @@ def typed_session(text: str, suffix: str, statements: int, lines: int, seed: int
     return {"startContent": start, "endContent": text, "txns": transactions}
 
 
-def _spans(
-    statements: list[tuple[int, int]], rows: list[str], count: int, lines: int, seed: int
-) -> list[tuple[int, int]]:
+def _spans(statements: list[tuple[int, int]], rows: list[str], count: int, lines: int, seed: int) -> list[tuple[int, int]]:
     """The lines [first, last) of statements that are alone on them, the upper ones first; no two of them touch."""
     found = [(first, last) for first, last in statements if first > 0 and last - first <= lines]
     Random(seed).shuffle(found)

@@ -34,12 +34,10 @@ _TABLES = {
         " size INTEGER, sha256 BLOB, used INTEGER)"
     ),
     "owners": (
-        "CREATE TABLE owners (number INTEGER, document TEXT, count INTEGER, PRIMARY KEY (number, document))"
-        " WITHOUT ROWID"
+        "CREATE TABLE owners (number INTEGER, document TEXT, count INTEGER, PRIMARY KEY (number, document)) WITHOUT ROWID"
     ),
     "snapshots": (
-        "CREATE TABLE snapshots (number INTEGER PRIMARY KEY, digest BLOB, parent BLOB, count INTEGER,"
-        " size INTEGER, sha256 BLOB)"
+        "CREATE TABLE snapshots (number INTEGER PRIMARY KEY, digest BLOB, parent BLOB, count INTEGER, size INTEGER, sha256 BLOB)"
     ),
 }
 _SETTINGS = (

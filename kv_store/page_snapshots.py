@@ -154,9 +154,7 @@ class PageSnapshots:
 
     def stats(self) -> tuple[TierStats, ...]:
         """As of tiers of pages."""
-        return tuple(
-            TierStats(tier.name, tier.used_bytes, tier.budget_bytes, 0, len(tier.kept)) for tier in self._tiers
-        )
+        return tuple(TierStats(tier.name, tier.used_bytes, tier.budget_bytes, 0, len(tier.kept)) for tier in self._tiers)
 
     def check(self) -> None:
         """Raise AssertionError if bytes or places are inconsistent."""

@@ -38,19 +38,7 @@ class Page:
     A page without copies has left the tree; it still knows its parent.
     """
 
-    __slots__ = (
-        "children",
-        "copies",
-        "digest",
-        "owners",
-        "parent",
-        "pins",
-        "refs",
-        "start",
-        "stop",
-        "token_ids",
-        "used",
-    )
+    __slots__ = ("children", "copies", "digest", "owners", "parent", "pins", "refs", "start", "stop", "token_ids", "used")
 
     def __init__(self, token_ids: tuple[int, ...], parent: Page | None) -> None:
         self.token_ids = token_ids

@@ -77,9 +77,7 @@ def _save_snapshots(folder: PageFolder, residency: Residency, snapshots: PageSna
             file = snapshots.keep_on_disk(place)
         except OSError as error:
             if snapshots.disk_takes_writes:
-                log.warning(
-                    "no snapshot of recurrent layers is saved until the disk can be written to again: %s", error
-                )
+                log.warning("no snapshot of recurrent layers is saved until the disk can be written to again: %s", error)
             snapshots.disk_takes_writes = False
             return True
         snapshots.disk_takes_writes = True
@@ -198,11 +196,7 @@ def restore(folder: PageFolder, tree: PageTree, residency: Residency, snapshots:
 
 
 def _adopt_snapshots(
-    rows: Sequence[SavedSnapshot],
-    pages: Iterable[Page],
-    tier: SnapshotTier | None,
-    folder: PageFolder,
-    refused: list[str],
+    rows: Sequence[SavedSnapshot], pages: Iterable[Page], tier: SnapshotTier | None, folder: PageFolder, refused: list[str]
 ) -> list[PageFile]:
     """Register the saved snapshots of these pages, the latest first while there is room; returns their files."""
     found: list[tuple[Place, PageFile]] = []
@@ -233,10 +227,7 @@ def _places(rows: Iterable[SavedSnapshot], pages: Iterable[Page]) -> list[tuple[
     found: dict[Place, SavedSnapshot] = {}
     for row in rows:
         for page in siblings.get(row.parent, ()):
-            if (
-                0 < row.count <= len(page)
-                and prefix_digest(row.parent, pack(page.token_ids[: row.count])) == row.digest
-            ):
+            if 0 < row.count <= len(page) and prefix_digest(row.parent, pack(page.token_ids[: row.count])) == row.digest:
                 found[page, page.start + row.count] = row
                 break
     return [(row, place) for place, row in sorted(found.items(), key=lambda item: item[1].number)]
@@ -343,9 +334,7 @@ def _fits_for(page: Page, residency: Residency) -> bool:
 def _row(page: Page, disk: int) -> SavedPage:
     file = page.copies[disk]
     assert isinstance(file, PageFile), f"{page} is not saved in a file"
-    return SavedPage(
-        file.number, page.digest, page.parent.digest, pack(page.token_ids), file.size, file.sha256, page.used
-    )
+    return SavedPage(file.number, page.digest, page.parent.digest, pack(page.token_ids), file.size, file.sha256, page.used)
 
 
 def _owners(page: Page, disk: int) -> dict[str, int]:

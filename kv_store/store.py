@@ -22,12 +22,7 @@ class PageMatch:
     """
 
     def __init__(
-        self,
-        pages: Sequence[Page],
-        length: int,
-        residency: Residency,
-        snapshots: PageSnapshots,
-        live: set[PageMatch],
+        self, pages: Sequence[Page], length: int, residency: Residency, snapshots: PageSnapshots, live: set[PageMatch]
     ) -> None:
         self.pages = tuple(pages)
         self.length = length
@@ -218,8 +213,7 @@ class PagedStore:
         """
         if workspace.bytes_per_token != self._residency.bytes_per_token:
             raise ValueError(
-                f"a workspace of {workspace.bytes_per_token} bytes per token, "
-                f"in a store of {self._residency.bytes_per_token}"
+                f"a workspace of {workspace.bytes_per_token} bytes per token, in a store of {self._residency.bytes_per_token}"
             )
         ids = tuple(token_ids)
         root = self._tree.root_of(namespace)
@@ -347,13 +341,7 @@ class PagedStore:
         return path[-1].level == 0 and path[-1].owners.get(document_of(session), 0) >= length - path[-1].start
 
     def _grow(
-        self,
-        root: Page,
-        path: list[Page],
-        matched: int,
-        ids: tuple[int, ...],
-        workspace: Workspace,
-        locked: list[Page],
+        self, root: Page, path: list[Page], matched: int, ids: tuple[int, ...], workspace: Workspace, locked: list[Page]
     ) -> None:
         """Extend the path below the root to as much of `ids` as budgets allow, and lock new pages."""
         short = None

@@ -145,9 +145,7 @@ class Tier:
             self._is_sorted = True
 
     def stats(self) -> TierStats:
-        return TierStats(
-            self.name, self.used_bytes, self.budget_bytes, self.tokens, len(self.evictable) + len(self.held)
-        )
+        return TierStats(self.name, self.used_bytes, self.budget_bytes, self.tokens, len(self.evictable) + len(self.held))
 
 
 REMEMBERED_REFUSALS = 100

@@ -82,9 +82,7 @@ class KVWorkspace(Workspace):
             raise ValueError(f"tokens [{start}, {start + count}) exceed a workspace of {self.max_tokens}")
         size = payload.shape[3]
         if (payload.shape, payload.dtype) != (self.shape.of_tokens(size), self.shape.dtype) or skip + count > size:
-            raise ValueError(
-                f"tokens [{skip}, {skip + count}) exceed a payload of {tuple(payload.shape)}, {payload.dtype}"
-            )
+            raise ValueError(f"tokens [{skip}, {skip + count}) exceed a payload of {tuple(payload.shape)}, {payload.dtype}")
         if self._bits is None:
             # The copy is ordered before the forwards that read it, so no wait is needed.
             here = payload.to(self.buffer.device, non_blocking=True)

@@ -100,9 +100,7 @@ class ShownProgress:
         self._progress.begin(token, begin)
         self._progress.tokens[token].add_done_callback(self._done)
         while self._message is not None:
-            report = types.WorkDoneProgressReport(
-                cancellable=can_cancel, message=self._message, percentage=self._percentage
-            )
+            report = types.WorkDoneProgressReport(cancellable=can_cancel, message=self._message, percentage=self._percentage)
             self._progress.report(token, report)
             self._changed.clear()
             try:
@@ -133,10 +131,7 @@ class Notices:
     """Notifies one client; sends midfill's own notifications only if the client's capabilities request them."""
 
     def __init__(
-        self,
-        notify: Callable[[str, object], None],
-        show: Callable[[types.ShowMessageParams], None],
-        progress: Progress,
+        self, notify: Callable[[str, object], None], show: Callable[[types.ShowMessageParams], None], progress: Progress
     ) -> None:
         self._notify = notify
         self._show = show

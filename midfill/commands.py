@@ -97,9 +97,7 @@ def _show_version(wanted: bool) -> None:
 
 @app.callback()
 def midfill(
-    _: Annotated[
-        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version.")
-    ] = False,
+    _: Annotated[bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version.")] = False,
 ) -> None:
     """Local code completion that computes only what you typed."""
 

@@ -144,12 +144,9 @@ def complete_command(
     settings: Settings,
     place: Annotated[str, typer.Argument(metavar="FILE:LINE:COL", help="Counted from 1, as compilers print it.")],
     as_json: Annotated[bool, typer.Option("--json", help="Print suggestion and cost as a JSON object.")] = False,
-    explain: Annotated[
-        bool, typer.Option("--explain", help="Show the prompt, and where each part comes from.")
-    ] = False,
+    explain: Annotated[bool, typer.Option("--explain", help="Show the prompt, and where each part comes from.")] = False,
     start_core: Annotated[
-        bool,
-        typer.Option("--start-core/--no-start-core", help="Start a core if none runs, and leave it for the next call."),
+        bool, typer.Option("--start-core/--no-start-core", help="Start a core if none runs, and leave it for the next call.")
     ] = True,
 ) -> None:
     """Print the suggestion for a place in a file.

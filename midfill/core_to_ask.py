@@ -32,9 +32,7 @@ class Waiting:
     def __enter__(self) -> Waiting:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.over()
 
     def on(self, what: str, share: float | None = None) -> None:
@@ -61,9 +59,7 @@ class Waiting:
 
 
 @asynccontextmanager
-async def core_to_ask(
-    settings: Settings, waiting: Waiting, *, may_start: bool
-) -> AsyncIterator[CoreClient | EngineCore]:
+async def core_to_ask(settings: Settings, waiting: Waiting, *, may_start: bool) -> AsyncIterator[CoreClient | EngineCore]:
     """The core that the settings name, else the running one for their model, with `may_start` one that is started.
 
     A core that is started stays. An engine in this process is the last choice: if no core may be started, or if the

@@ -38,27 +38,19 @@ from protocol.settings_sources import with_environment
 class CoreOptions:
     """The options, besides settings, as the command line spells them."""
 
-    host: Annotated[
-        str, typer.Option(help="Address to listen on; other machines can connect if it is not loopback.")
-    ] = "127.0.0.1"
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 chooses a free one.")] = 0
-    allow_origin: Annotated[
-        list[str] | None, typer.Option(help="Origin of a web page that may connect; repeatable.")
-    ] = None
-    allow_host: Annotated[
-        list[str] | None,
-        typer.Option(help="Host name that requests may use for this core, such as a proxy's; repeatable."),
-    ] = None
-    tls_cert: Annotated[
-        Path | None, typer.Option(help="Certificate chain in PEM: serve TLS 1.2 and later at this port.")
-    ] = None
-    tls_key: Annotated[Path | None, typer.Option(help="Key of the certificate, in PEM, not encrypted.")] = None
-    users: Annotated[Path | None, typer.Option(help="File of users with tokens of their own; see `midfill token`.")] = (
-        None
+    host: Annotated[str, typer.Option(help="Address to listen on; other machines can connect if it is not loopback.")] = (
+        "127.0.0.1"
     )
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 chooses a free one.")] = 0
+    allow_origin: Annotated[list[str] | None, typer.Option(help="Origin of a web page that may connect; repeatable.")] = None
+    allow_host: Annotated[
+        list[str] | None, typer.Option(help="Host name that requests may use for this core, such as a proxy's; repeatable.")
+    ] = None
+    tls_cert: Annotated[Path | None, typer.Option(help="Certificate chain in PEM: serve TLS 1.2 and later at this port.")] = None
+    tls_key: Annotated[Path | None, typer.Option(help="Key of the certificate, in PEM, not encrypted.")] = None
+    users: Annotated[Path | None, typer.Option(help="File of users with tokens of their own; see `midfill token`.")] = None
     user_requests: Annotated[
-        int | None,
-        typer.Option(min=1, help="Limit of a user's requests at work; others wait.  [default: no limit]"),
+        int | None, typer.Option(min=1, help="Limit of a user's requests at work; others wait.  [default: no limit]")
     ] = None
     user_queue: Annotated[int, typer.Option(min=1, help="Limit of a user's waiting requests; more are refused.")] = 64
     user_tokens_per_minute: Annotated[
@@ -71,8 +63,7 @@ class CoreOptions:
         float, typer.Option(min=0, help="Seconds that requests have to finish when SIGTERM or SIGINT ends the core.")
     ] = 5.0
     log_format: Annotated[
-        Literal["text", "json"],
-        typer.Option(help="`text`, or `json`: one object per line, with one line per request."),
+        Literal["text", "json"], typer.Option(help="`text`, or `json`: one object per line, with one line per request.")
     ] = "text"
     log_file: Annotated[
         Path | None, typer.Option(help="Append the log to this file instead of writing it to stderr; kept below 4 MiB.")
@@ -141,9 +132,7 @@ _UNDO_STOP = (
 _Act = Callable[[Path, CoreAddress], Awaitable[str]]
 
 
-def list_command(
-    as_json: Annotated[bool, typer.Option("--json", help="Print the cores as a JSON array.")] = False,
-) -> None:
+def list_command(as_json: Annotated[bool, typer.Option("--json", help="Print the cores as a JSON array.")] = False) -> None:
     """List the cores, running or stopped by you: model, state, address, process, and settings not at their defaults.
 
     The second line has the memory of the process, the weights and the workspaces, and resident KV by tier.
@@ -212,8 +201,7 @@ def unload_command(model: _Model = None) -> None:
 
 
 def free_command(
-    model: _Model = None,
-    disk: Annotated[bool, typer.Option("--disk", help="Remove what is saved on disk, too.")] = False,
+    model: _Model = None, disk: Annotated[bool, typer.Option("--disk", help="Remove what is saved on disk, too.")] = False
 ) -> None:
     """Drop all resident KV of the running cores from memory; the models stay loaded.
 
@@ -303,8 +291,7 @@ def list_tokens_command(users: _File) -> None:
 
 
 def revoke_command(
-    which: Annotated[str, typer.Argument(metavar="NAME|ID", help="A user, for all tokens of it, or a token's id.")],
-    users: _File,
+    which: Annotated[str, typer.Argument(metavar="NAME|ID", help="A user, for all tokens of it, or a token's id.")], users: _File
 ) -> None:
     """Revoke tokens: a running core ends their connections within a second."""
     from inference.core.users import revoke_tokens

@@ -27,8 +27,7 @@ def takes_settings(
     shown = {name: _option(setting) for name, setting in SETTINGS.items() if name in only}
     shown |= dict.fromkeys(REMOVED_SETTINGS, Annotated[bool | None, typer.Option(hidden=True)])  # refused by name
     options = [
-        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=option)
-        for name, option in shown.items()
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=option) for name, option in shown.items()
     ]
     signature = inspect.signature(command, eval_str=True)
     handed = {"settings", "refused"} if report_refused else {"settings"}
@@ -93,9 +92,7 @@ def takes_options(command: Callable[..., None]) -> Callable[..., None]:
     kind = own.pop("arguments").annotation
     hints = get_type_hints(kind, include_extras=True)
     options = [
-        inspect.Parameter(
-            field.name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=hints[field.name]
-        )
+        inspect.Parameter(field.name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=hints[field.name])
         for field in fields(kind)
     ]
 

@@ -16,14 +16,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from lsp_server.usage.statistics import (
-    LATENCY_CLASSES_MS,
-    Group,
-    Statistics,
-    read_statistics,
-    statistics_file,
-    total,
-)
+from lsp_server.usage.statistics import LATENCY_CLASSES_MS, Group, Statistics, read_statistics, statistics_file, total
 from midfill.options import check_writable
 from protocol.errors import BadInput
 

@@ -110,9 +110,7 @@ def run(log: Path, label: str, command: list[str], out: TextIO) -> int:
     with log.open("ab") as written:
         written.write(f"$ {' '.join(command)}\n".encode())
         try:
-            process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
-            )
+            process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         except OSError as error:
             display.end(127)
             out.write(f"{command[0]}: {error.strerror}\n")

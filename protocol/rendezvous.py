@@ -273,8 +273,7 @@ def _read_token(path: Path) -> str:
         raise BadInput(f"{path} is empty: remove it, and midfill creates a new token")
     if not all(0x21 <= byte <= 0x7E for byte in token):
         raise BadInput(
-            f"{path} holds no token, since its bytes are not printable ASCII: remove it, and midfill creates a"
-            " new token"
+            f"{path} holds no token, since its bytes are not printable ASCII: remove it, and midfill creates a new token"
         )
     return token.decode("ascii")
 

@@ -78,8 +78,7 @@ class CoreSettings:
     ] = LOCAL_ENGINE
     engine_key: Annotated[str, About("API key of that engine, if it asks for one")] = field(default="", repr=False)
     engine_session_header: Annotated[
-        str,
-        Advanced("HTTP header that names the session to that engine, for a router that keeps sessions on a server"),
+        str, Advanced("HTTP header that names the session to that engine, for a router that keeps sessions on a server")
     ] = "X-Session-ID"
     device: Annotated[
         str,
@@ -89,8 +88,7 @@ class CoreSettings:
         ),
     ] = "auto"
     dtype: Annotated[
-        Dtype,
-        Advanced("Data type of the computation; `auto` is bfloat16 if the device is fast with it, otherwise float32"),
+        Dtype, Advanced("Data type of the computation; `auto` is bfloat16 if the device is fast with it, otherwise float32")
     ] = "auto"
     weights: Annotated[
         Weights,
@@ -102,17 +100,13 @@ class CoreSettings:
     threads: Annotated[
         int,
         Advanced(
-            "CPU threads; 0 = automatic: for the kernel one per physical core, at most 8; for torch half of the "
-            "hardware threads",
+            "CPU threads; 0 = automatic: for the kernel one per physical core, at most 8; for torch half of the hardware threads",
             0,
             1024,
         ),
     ] = 0
     context_tokens: Annotated[
-        int,
-        Advanced(
-            "Token limit for a prompt with its suggestion, up to the model's own context length", 256, _MOST_TOKENS
-        ),
+        int, Advanced("Token limit for a prompt with its suggestion, up to the model's own context length", 256, _MOST_TOKENS)
     ] = 4096
     slots: Annotated[
         int,
@@ -132,19 +126,17 @@ class CoreSettings:
         ),
     ] = 0
     disk_mb: Annotated[
-        int,
-        Advanced("Disk space for KV caches that survive a restart of the core, in MB; 0 = none on disk", 0, _MOST_MB),
+        int, Advanced("Disk space for KV caches that survive a restart of the core, in MB; 0 = none on disk", 0, _MOST_MB)
     ] = 1024
     fim_format: Annotated[
         str, Advanced("Fill-in-the-middle format, by the model family's name; `auto` recognises it from the tokenizer")
     ] = "auto"
     healing: Annotated[
-        Healing,
-        Advanced("Token healing: re-tokenize the partial word at the cursor; `auto` = off if the model needs none"),
+        Healing, Advanced("Token healing: re-tokenize the partial word at the cursor; `auto` = off if the model needs none")
     ] = "auto"
-    unload_after_s: Annotated[
-        int, About("Unload the model after this many seconds without a request; 0 = never", 0, _YEAR_S)
-    ] = 900
+    unload_after_s: Annotated[int, About("Unload the model after this many seconds without a request; 0 = never", 0, _YEAR_S)] = (
+        900
+    )
     exit_after_s: Annotated[
         int, Advanced("Stop the core after this many seconds without a connection; 0 = never", 0, _YEAR_S)
     ] = 1800
@@ -154,12 +146,8 @@ class CoreSettings:
 class Settings(CoreSettings):
     """Every setting; `settings_table()` renders their documentation."""
 
-    core: Annotated[
-        str, About("Address of a core on another machine, `wss://HOST:PORT`; empty = a core on this machine")
-    ] = ""
-    core_token: Annotated[str, About("Access token of that core; needed if `core` is set")] = field(
-        default="", repr=False
-    )
+    core: Annotated[str, About("Address of a core on another machine, `wss://HOST:PORT`; empty = a core on this machine")] = ""
+    core_token: Annotated[str, About("Access token of that core; needed if `core` is set")] = field(default="", repr=False)
     strategy: Annotated[
         Strategy, Advanced("Prompt layout: `efim`, or for comparison `psm`, `spm`, or `none` (EFIM without reuse)")
     ] = "efim"
@@ -170,11 +158,7 @@ class Settings(CoreSettings):
     multi_line: Annotated[bool, About("Suggest several lines where a block may begin")] = True
     alternatives: Annotated[
         int,
-        Advanced(
-            "Further texts when you request a suggestion by hand; the one that fits best comes first",
-            0,
-            MAX_ALTERNATIVES,
-        ),
+        Advanced("Further texts when you request a suggestion by hand; the one that fits best comes first", 0, MAX_ALTERNATIVES),
     ] = 2
     hold_back_percent: Annotated[
         int,
@@ -198,9 +182,7 @@ class Settings(CoreSettings):
             "the cursor, places that you visited, your edits of a moment ago; in a commit message, what is staged"
         ),
     ] = ("definitions", "usages", "similar", "visits", "edits", "staged")
-    disabled_languages: Annotated[
-        tuple[str, ...], About("LSP language ids without suggestions, for example `markdown`")
-    ] = ()
+    disabled_languages: Annotated[tuple[str, ...], About("LSP language ids without suggestions, for example `markdown`")] = ()
     disabled_folders: Annotated[
         tuple[str, ...], About("Folders without suggestions, as absolute paths; `~` is your home folder")
     ] = ()
@@ -272,10 +254,7 @@ def chosen_settings(settings: CoreSettings, names: Iterable[str]) -> dict[str, o
 
 def settings_table(*, advanced: bool = False) -> str:
     """The table, in Markdown, of the settings, or of the advanced ones: names, type, default and meaning."""
-    rows = [
-        "| in the editor | option | type | default | meaning |",
-        "| --- | --- | --- | --- | --- |",
-    ]
+    rows = ["| in the editor | option | type | default | meaning |", "| --- | --- | --- | --- | --- |"]
     for setting in filter(lambda setting: setting.advanced == advanced, SETTINGS.values()):
         names = f"| `{json_name(setting.name)}` | `{option_name(setting.name)}`"
         rows.append(f"{names} | {setting.expected} | `{json.dumps(setting.default)}` | {setting.about.meaning} |")
@@ -325,9 +304,7 @@ def _read_fields() -> Mapping[str, Setting]:
 SETTINGS = _read_fields()
 """Every setting, by its name."""
 
-REMOVED_SETTINGS = {
-    "exact": "the CPU kernel gives the same bits with and without cached KV; elsewhere choose dtype float32"
-}
+REMOVED_SETTINGS = {"exact": "the CPU kernel gives the same bits with and without cached KV; elsewhere choose dtype float32"}
 """Names that were settings, each with what takes its place."""
 
 CORE_SETTINGS = tuple(field.name for field in fields(CoreSettings) if not SETTINGS[field.name].secret)

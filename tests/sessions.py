@@ -176,9 +176,7 @@ class Person:
 Weights = Mapping[Callable[[Person], Iterator[Key]], float]
 
 
-def session(
-    documents: Sequence[Document], habits: Weights, keys: int, seed: int, switch: float = 0.05
-) -> Iterator[Key]:
+def session(documents: Sequence[Document], habits: Weights, keys: int, seed: int, switch: float = 0.05) -> Iterator[Key]:
     """About so many keys, by somebody with these habits, who changes the document with probability `switch`."""
     choose = random.Random(seed)
     people = [Person(document, choose) for document in documents]

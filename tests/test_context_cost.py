@@ -30,9 +30,7 @@ class IndexedDesk(Desk):
 
 async def played(folder: Path, texts: list[str], chosen: tuple[ContextSource, ...]) -> IndexedDesk:
     """A desk with the records of three sessions: in one of them, where the person jumps may weigh more than sources."""
-    desks = [
-        IndexedDesk(texts, Settings(context_sources=chosen, prepare_ahead="always"), folder.as_uri()) for _ in range(3)
-    ]
+    desks = [IndexedDesk(texts, Settings(context_sources=chosen, prepare_ahead="always"), folder.as_uri()) for _ in range(3)]
     for seed, desk in enumerate(desks):
         await desk.play(session(desk.copies(), WRITING, KEYS, seed))
     whole, *others = desks

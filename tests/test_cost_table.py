@@ -19,9 +19,7 @@ from lsp_server.prompts.planner import PromptPlanner
 from protocol.messages import CompletionRequest, Usage
 from protocol.settings import TINY_MODEL
 
-SOURCES = [
-    path.read_text(encoding="utf-8") for path in sorted((Path(__file__).parents[1] / "lsp_server").rglob("*.py"))
-]
+SOURCES = [path.read_text(encoding="utf-8") for path in sorted((Path(__file__).parents[1] / "lsp_server").rglob("*.py"))]
 ALL_LINES = "".join(SOURCES).splitlines(keepends=True)
 BUDGET = WindowBudget(prefix_tokens=600, suffix_tokens=300, increment_tokens=200)
 ENGINE = load_dry_engine(EngineOptions(TINY_MODEL, healing="off"))  # the tokens of the text as it stands

@@ -87,12 +87,7 @@ def options(tmp_path: Path) -> EngineOptions:
     checkpoint = write_checkpoint(tmp_path / "tiny", max_position_embeddings=2048)
     # Room in memory for about one prompt, so that most of what is resident is on disk.
     return EngineOptions(
-        str(checkpoint),
-        context_tokens=2048,
-        threads=1,
-        store_budget_bytes=400_000,
-        cache_folder=tmp_path / "kv",
-        slots=1,
+        str(checkpoint), context_tokens=2048, threads=1, store_budget_bytes=400_000, cache_folder=tmp_path / "kv", slots=1
     )
 
 

@@ -76,8 +76,7 @@ class Desk:
         self.documents = self.session.documents
         self.documents.use_folders([self.folder])
         self.opened = [
-            self.documents.open(f"{self.folder}/{number}.py", "python", 1, text)
-            for number, text in enumerate(self.texts)
+            self.documents.open(f"{self.folder}/{number}.py", "python", 1, text) for number, text in enumerate(self.texts)
         ]
 
     def copies(self) -> list[Document]:
@@ -163,9 +162,7 @@ LET_OFF = ("several places", "delete forward", "delete lines", "paste")
             id="refactoring, TypeScript",
         ),
         pytest.param(in_one("nvim/lua/midfill/*.lua"), {Person.jump: 12}, False, id="jumping, Lua"),
-        pytest.param(
-            in_one("inference/backends/cpu/kernel/*.h", "\r\n"), {Person.paste: 1}, False, id="pasting, C++, CRLF"
-        ),
+        pytest.param(in_one("inference/backends/cpu/kernel/*.h", "\r\n"), {Person.paste: 1}, False, id="pasting, C++, CRLF"),
         pytest.param(in_one("inference/text/*.py"), {Person.undo: 4}, False, id="undo storms"),
         pytest.param(prose(), {Person.jump: 4}, False, id="long lines of prose"),
         pytest.param(ideographs(), {Person.jump: 4}, False, id="many tokens per letter"),

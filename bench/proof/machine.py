@@ -24,9 +24,7 @@ from inference.backends import cuda
 ROOT = Path(__file__).parents[2]
 NEEDED = ("torch", "transformers", "tokenizers", "safetensors", "numpy", "msgspec", "gguf", "psutil")
 WELCOME = ("triton", "torchao", "pytest", "hypothesis")
-TESTS = tuple(
-    f"tests/inference/backends/{name}.py" for name in ("test_cuda", "llama/test_graphs", "llama/test_split_attention")
-)
+TESTS = tuple(f"tests/inference/backends/{name}.py" for name in ("test_cuda", "llama/test_graphs", "llama/test_split_attention"))
 TESTS_NEED = ("pytest", "hypothesis")
 LEAST_BYTES = 24 * 2**30
 TESTS_S = 80.0
@@ -65,11 +63,7 @@ def _machine(card: Card) -> Iterator[Row]:
     row: Row = {"device": str(card.device), "free_bytes": card.free_bytes(), "capability": cuda.capability(card.device)}
     if card.is_real:
         properties = torch.cuda.get_device_properties(card.device)
-        row |= {
-            "name": properties.name,
-            "multiprocessors": properties.multi_processor_count,
-            "l2": properties.L2_cache_size,
-        }
+        row |= {"name": properties.name, "multiprocessors": properties.multi_processor_count, "l2": properties.L2_cache_size}
     yield row
 
 
@@ -113,9 +107,7 @@ def _tests(card: Card) -> Iterator[Row]:
     else:
         command.append("--collect-only")
     try:
-        ended = subprocess.run(
-            command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=TESTS_S, check=False
-        )
+        ended = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=TESTS_S, check=False)
         output, status = ended.stdout + ended.stderr, ended.returncode
     except subprocess.TimeoutExpired as late:
         output, status = (late.stdout or b"").decode(errors="replace"), None

@@ -66,9 +66,7 @@ def random_engine(
     budgets = TierBudgets(store_bytes if card.is_real else 2**24, STORE_BYTES, folder, DISK_BYTES)
     store, prepare_store = open_store(budgets, model.kv_shape, model.device, f"random {name}")
     info = EngineInfo(name, str(card.device), model.context_tokens, chars_per_token(tokenizer), weights.nbytes)
-    hooks = DeviceHooks(
-        lambda: prepare_store() or model.prepare(), partial(cuda.is_lost, card.device), cuda.give_memory_back
-    )
+    hooks = DeviceHooks(lambda: prepare_store() or model.prepare(), partial(cuda.is_lost, card.device), cuda.give_memory_back)
     chunk = sizes.prefill_chunk or EngineOptions(name).prefill_chunk
     most = 0 if sizes.prefill_chunk else MOST_PREFILL_CHUNK
     # As a plan on a GPU has it.
@@ -167,9 +165,7 @@ def _about_session(rows: Sequence[Row], sizes: Sizes) -> Iterator[Finding]:
         if not keys:
             continue
         recomputed, prompt = (sum(row[what] for row in played[1:]) for what in ("recomputed", "prompt"))
-        yield Check(
-            f"{model}: prompts are reused", recomputed <= sizes.most_recomputed * prompt, f"{recomputed} of {prompt}"
-        )
+        yield Check(f"{model}: prompts are reused", recomputed <= sizes.most_recomputed * prompt, f"{recomputed} of {prompt}")
         yield Check(f"{model}: text is generated", sum(row["generated"] for row in keys) > 0)
         forwards = sum(row["forwards"] for row in keys)
         if "eager" in keys[0]:
@@ -186,9 +182,7 @@ def _about_session(rows: Sequence[Row], sizes: Sizes) -> Iterator[Finding]:
     first = {row["first"]: row for row in rows if "first" in row}
     if "restarted" in first:
         found = first["restarted"]["recomputed"]
-        yield Check(
-            "after a restart the prompt is found on disk", found == first["warm"]["recomputed"], f"{found} tokens"
-        )
+        yield Check("after a restart the prompt is found on disk", found == first["warm"]["recomputed"], f"{found} tokens")
     if first:
         times_ = ", ".join(f"{when} {row['ms']:.1f} ms ({row['recomputed']} computed)" for when, row in first.items())
         yield f"first token of {next(iter(first.values()))['prompt']}: {times_}"

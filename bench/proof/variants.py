@@ -100,9 +100,7 @@ def _conclude(rows: Sequence[Row]) -> Iterator[Finding]:
         for row in own:
             if "token_ms" in row:
                 first, second = row["prefill_ms"]
-                parts.append(
-                    f"eager {row['token_ms']:.2f} ms, prompt of {row['prompt']} {first:.0f}, again {second:.0f} ms"
-                )
+                parts.append(f"eager {row['token_ms']:.2f} ms, prompt of {row['prompt']} {first:.0f}, again {second:.0f} ms")
         keys = sorted(row["ms"] for row in own if "ms" in row and not row["is_prefetch"])
         if keys:
             parts.append(f"{len(keys)} keys, median {statistics.median(keys):.1f} ms")

@@ -9,12 +9,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from transformers.cache_utils import (
-    CacheLayerMixin,
-    DummyLayer,
-    LinearAttentionCacheLayerMixin,
-    LinearAttentionLayer,
-)
+from transformers.cache_utils import CacheLayerMixin, DummyLayer, LinearAttentionCacheLayerMixin, LinearAttentionLayer
 
 from kv_store.interface import Workspace
 from kv_store.snapshots import Snapshots, StateSnapshot
@@ -82,9 +77,7 @@ class StateLayer(LinearAttentionLayer):
             self.recurrent_states[index] = recurrent.clone() if copies and recurrent is not None else recurrent
             self.has_previous_state[index] = True
 
-    def update_conv_state(
-        self, conv_states: Tensor, state_idx: int = 0, conv_kernel_size: int | None = None, **_: Any
-    ) -> Tensor:
+    def update_conv_state(self, conv_states: Tensor, state_idx: int = 0, conv_kernel_size: int | None = None, **_: Any) -> Tensor:
         """Append inputs [1, channels, tokens], and keep the last ones; returns those kept before and these."""
         before = self.conv_states[state_idx]
         every = conv_states if before is None else torch.cat([before, conv_states], dim=-1)
@@ -180,12 +173,7 @@ class StateWorkspace(SplitWorkspace):
     snapshots: Snapshots
 
     def __init__(
-        self,
-        shape: KVShape,
-        max_tokens: int,
-        devices: Sequence[torch.device],
-        kinds: Sequence[LayerMemory],
-        snapshots: Snapshots,
+        self, shape: KVShape, max_tokens: int, devices: Sequence[torch.device], kinds: Sequence[LayerMemory], snapshots: Snapshots
     ) -> None:
         """`shape` and `devices` are of the layers with attention."""
         super().__init__(shape, max_tokens, devices)

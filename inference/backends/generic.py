@@ -82,9 +82,7 @@ class GenericModel:
     def logits(self, chunk: Chunk) -> Tensor:
         """Logits [at least 1, vocabulary] in float32 of the last `wanted` tokens; writes the KV of the chunk."""
         start, stop, workspace = chunk.start, chunk.stop, chunk.workspace
-        assert 0 <= start < stop <= self.context_tokens, (
-            f"tokens [{start}, {stop}) exceed the context of {self.context_tokens}"
-        )
+        assert 0 <= start < stop <= self.context_tokens, f"tokens [{start}, {stop}) exceed the context of {self.context_tokens}"
         assert isinstance(workspace, SplitWorkspace), f"a workspace of type {type(workspace).__name__}"
         one_by_one = start > 0 and self._model.config.model_type in SCANS_BEGIN_EMPTY
         layers = workspace.cache_layers(start, 1 if one_by_one else stop - start)
@@ -117,8 +115,7 @@ class GenericModel:
         pairs = [(k, v) for k, v in kept if isinstance(k, Tensor) and isinstance(v, Tensor)]
         shapes = {(tuple(tensor.shape), tensor.dtype) for pair in pairs for tensor in pair}
         kinds = [
-            LayerMemory(isinstance(keys, Tensor), _states_of(layer))
-            for layer, (keys, _) in zip(cache.layers, kept, strict=True)
+            LayerMemory(isinstance(keys, Tensor), _states_of(layer)) for layer, (keys, _) in zip(cache.layers, kept, strict=True)
         ]
         if not pairs and any(kind.states for kind in kinds):
             return KVShape(1, *INDEX_ALONE, torch.float32), [_input_device(self._model)], kinds

@@ -133,8 +133,7 @@ class DryModel:
                 chunk.workspace.snapshots.drop_beyond(chunk.start)
                 chunk.workspace.snapshots.put(chunk.stop, StateSnapshot(None, 1))
         return [
-            tuple(Choice(token_id, 0.0) for token_id in chunk.forced) or (self._choose(chunk),) * chunk.wanted
-            for chunk in chunks
+            tuple(Choice(token_id, 0.0) for token_id in chunk.forced) or (self._choose(chunk),) * chunk.wanted for chunk in chunks
         ]
 
     def _choose(self, chunk: Chunk) -> Choice:

@@ -144,9 +144,7 @@ def read_architecture(config: Mapping[str, Any], where: str) -> Architecture:
     """The architecture that a parsed config.json describes; BadModel, naming `where`, if midfill cannot run it."""
     model_type = config.get("model_type")
     if model_type not in SUPPORTED_TYPES:
-        raise BadModel(
-            f"{where}: models of type {model_type!r} are not supported: choose one of {', '.join(SUPPORTED_TYPES)}"
-        )
+        raise BadModel(f"{where}: models of type {model_type!r} are not supported: choose one of {', '.join(SUPPORTED_TYPES)}")
     config = {**DEFAULTS.get(str(model_type), {}), **config}
     activation = config.get("hidden_act", "silu")
     if activation != "silu":
@@ -220,9 +218,7 @@ def _number(config: Mapping[str, Any], key: str, default: float, where: str) -> 
 
 def _check_shape(architecture: Architecture, where: str) -> None:
     if architecture.heads % architecture.kv_heads:
-        raise BadModel(
-            f"{where}: {architecture.heads} attention heads cannot share {architecture.kv_heads} key-value heads"
-        )
+        raise BadModel(f"{where}: {architecture.heads} attention heads cannot share {architecture.kv_heads} key-value heads")
     if architecture.head_dim % 2:
         raise BadModel(f"{where}: the head dimension {architecture.head_dim} is odd, but RoPE rotates pairs")
 
@@ -230,9 +226,7 @@ def _check_shape(architecture: Architecture, where: str) -> None:
 def _check_rope(rope: Mapping[str, Any], architecture: Architecture, where: str) -> None:
     kind = architecture.rope_type
     if kind in CHANGING_ROPE:
-        raise BadModel(
-            f"{where}: RoPE of type {kind!r} depends on the length of the prompt, so resident KV cannot be reused"
-        )
+        raise BadModel(f"{where}: RoPE of type {kind!r} depends on the length of the prompt, so resident KV cannot be reused")
     if kind == DIVIDED and len(rope.get("divisors") or ()) == architecture.head_dim // 2:
         return
     if kind not in _ROPE_NUMBERS:

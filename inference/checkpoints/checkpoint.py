@@ -77,9 +77,7 @@ def quantization_method(config: Mapping[str, Any]) -> str:
     """The method by which the weights of a folder are quantized, such as "fp8" or "awq"; empty if they are not."""
     quantization = config.get("quantization_config")
     return (
-        str(quantization.get("quant_method") or "an unknown method")
-        if isinstance(quantization, Mapping) and quantization
-        else ""
+        str(quantization.get("quant_method") or "an unknown method") if isinstance(quantization, Mapping) and quantization else ""
     )
 
 
@@ -155,9 +153,7 @@ def find_local_checkpoint(model: str) -> Checkpoint | None:
     """As `find_checkpoint`, but None for a hub name that is not completely in the cache."""
     if model in BUNDLED_FOLDERS:
         if not BUNDLED_FOLDERS[model].is_dir():
-            raise BadModel(
-                f"the model {model!r} is not installed: install its wheel from `make wheels`, or choose another model"
-            )
+            raise BadModel(f"the model {model!r} is not installed: install its wheel from `make wheels`, or choose another model")
         return open_checkpoint(BUNDLED_FOLDERS[model], model)
     path = path_of(model) or local_path(model)
     if path is not None and path.exists():

@@ -145,9 +145,7 @@ def _kv_of_a_layer(config: Any, kinds: tuple[KeptKind, ...], where: str) -> tupl
     shapes = {(kv_heads, dim) for layer in layers for kv_heads, *dims in [_kv_shape(layer, where)] for dim in dims}
     if len(shapes) != 1:
         told = " and ".join(f"{kv_heads} heads of {dim} numbers" for kv_heads, dim in sorted(shapes))
-        raise BadModel(
-            f"{where}: keys and values do not have one shape ({told}), as midfill needs: choose another model"
-        )
+        raise BadModel(f"{where}: keys and values do not have one shape ({told}), as midfill needs: choose another model")
     ((kv_heads, head_dim),) = shapes
     return kv_heads, head_dim
 

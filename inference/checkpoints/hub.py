@@ -84,8 +84,7 @@ def quantizations(paths: Iterable[str]) -> dict[str, list[str]]:
             same = models.setdefault((match.group(1) if match else stem).upper(), {})
             same.setdefault((str(file.with_name(stem)), split.group(2) if split else ""), []).append(path)
     return {
-        quantization: next(filter(is_complete, same.values()), next(iter(same.values())))
-        for quantization, same in models.items()
+        quantization: next(filter(is_complete, same.values()), next(iter(same.values()))) for quantization, same in models.items()
     }
 
 
@@ -223,9 +222,7 @@ def _fetch(model: HubModel, file: HubFile, blobs: Path, report: Callable[[int], 
         with part.open("ab", buffering=0) as target:  # unbuffered: a killed process loses nothing
             here = _size(part)
             counter = cast(Any, partial(_Counter, report))
-            http_get(
-                url, target, resume_size=here, headers=build_hf_headers(), expected_size=file.size, tqdm_class=counter
-            )
+            http_get(url, target, resume_size=here, headers=build_hf_headers(), expected_size=file.size, tqdm_class=counter)
         with part.open("rb") as content:
             found = hashlib.file_digest(content, "sha256").hexdigest()
         if found != file.sha256:

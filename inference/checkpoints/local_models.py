@@ -8,14 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from inference.checkpoints import other_programs
-from inference.checkpoints.checkpoint import (
-    BUNDLED_FOLDERS,
-    Checkpoint,
-    noted,
-    open_checkpoint,
-    quantization_method,
-    unread,
-)
+from inference.checkpoints.checkpoint import BUNDLED_FOLDERS, Checkpoint, noted, open_checkpoint, quantization_method, unread
 from inference.checkpoints.gguf.file import read_headers
 from inference.checkpoints.gguf.metadata import GgufHeader, read_gguf_header
 from inference.checkpoints.gguf.tokenizer import tokenizer_definition

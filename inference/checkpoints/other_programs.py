@@ -168,9 +168,7 @@ def locate_in_ollama(name: str, searched: tuple[Path, ...]) -> Path:
         if manifest.is_file():
             return _model_blob(manifest, folder)
     where = " or ".join(map(str, searched))
-    raise BadModel(
-        f"Ollama has no model {name.removeprefix(OLLAMA_PREFIX)!r} in {where}: run `ollama pull` or `midfill models`"
-    )
+    raise BadModel(f"Ollama has no model {name.removeprefix(OLLAMA_PREFIX)!r} in {where}: run `ollama pull` or `midfill models`")
 
 
 def _model_blob(manifest: Path, folder: Path) -> Path:

@@ -43,9 +43,7 @@ def check_tensors(shape: Architecture, files: Sequence[WeightsFile], path: Path,
     for ours, expected in _expected(shape, is_gguf=is_gguf):
         name = ours if is_gguf else stored_name(shape, ours)
         if name not in found:
-            raise BadModel(
-                f"{path}: the checkpoint has no tensor {name!r}: it is incomplete, or has another architecture"
-            )
+            raise BadModel(f"{path}: the checkpoint has no tensor {name!r}: it is incomplete, or has another architecture")
         file, actual = found[name]
         if actual != expected:
             raise BadModel(f"{file}: {name} has the shape {actual}, but its config implies {expected}")

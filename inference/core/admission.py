@@ -86,9 +86,7 @@ class Access:
         for origin in headers.getlist("origin"):
             if origin not in self.allowed_origins:
                 return error_response(
-                    403,
-                    f"this core does not accept web pages of {origin!r}: start it with --allow-origin to add the "
-                    "origin",
+                    403, f"this core does not accept web pages of {origin!r}: start it with --allow-origin to add the origin"
                 )
         return None
 

@@ -61,9 +61,7 @@ def raise_file_limit() -> int:
 class Connections:
     """The open connections, by address. For the event loop's thread only."""
 
-    def __init__(
-        self, max_open: int, max_strangers: int = MAX_STRANGERS, token_within_s: float = TOKEN_WITHIN_S
-    ) -> None:
+    def __init__(self, max_open: int, max_strangers: int = MAX_STRANGERS, token_within_s: float = TOKEN_WITHIN_S) -> None:
         """`max_open` limits all connections, which leaves descriptors for files."""
         self._max_open = max_open
         self._max_strangers = max_strangers

@@ -83,9 +83,7 @@ log = logging.getLogger(__name__)
 class Draining:
     """From the first signal on, new requests are refused and /health says so; a second signal ends the core at once."""
 
-    def __init__(
-        self, is_idle: Callable[[], bool], limit_s: float, clock: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, is_idle: Callable[[], bool], limit_s: float, clock: Callable[[], float] = time.monotonic) -> None:
         """`is_idle` says whether the scheduler has no request. After `limit_s` seconds the core ends in any case."""
         self.has_begun = False
         self.http_requests = 0  # in progress; one may ask the scheduler several times

@@ -40,14 +40,9 @@ class Metrics:
         )
         self._sums = {name: self._counter(name, text) for name, text in _SUMS.items()}
         self._seconds = self._counter("seconds", "Time spent on completed requests, by phase.", "phase")
-        self._user_requests = self._counter(
-            "user_requests", "Requests answered, by user and outcome.", "user", "outcome"
-        )
+        self._user_requests = self._counter("user_requests", "Requests answered, by user and outcome.", "user", "outcome")
         self._user_tokens = self._counter(
-            "user_tokens",
-            "Tokens of completed requests, by user and kind (prompt, recomputed, generated).",
-            "user",
-            "kind",
+            "user_tokens", "Tokens of completed requests, by user and kind (prompt, recomputed, generated).", "user", "kind"
         )
         self._suggestion = self._histogram(
             "suggestion_seconds", "From a suggestion's request to its answer, by user.", _SECONDS, "user"

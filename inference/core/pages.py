@@ -40,9 +40,7 @@ HEADERS = {
     "Referrer-Policy": "no-referrer",
     "X-Content-Type-Options": "nosniff",
 }
-_NOT_BUILT = (
-    "The web pages are not built. In midfill's checkout run `make pages`, which needs npm; then load this page again.\n"
-)
+_NOT_BUILT = "The web pages are not built. In midfill's checkout run `make pages`, which needs npm; then load this page again.\n"
 
 
 class _Files(StaticFiles):

@@ -27,14 +27,7 @@ from starlette.applications import Starlette
 
 from inference.core.admission import Access, HostNames
 from inference.core.app import HttpApi, make_app
-from inference.core.connections import (
-    AcceptErrors,
-    BoundedHttp,
-    BoundedWebSocket,
-    Connections,
-    LoopShares,
-    raise_file_limit,
-)
+from inference.core.connections import AcceptErrors, BoundedHttp, BoundedWebSocket, Connections, LoopShares, raise_file_limit
 from inference.core.engine_holder import EngineHolder
 from inference.core.http.bodies import MAX_BODY_BYTES
 from inference.core.http.text_anchors import TextAnchors
@@ -203,11 +196,7 @@ def bind(host: str, port: int) -> socket.socket:
 
 
 def _run(
-    options: ServeOptions,
-    listeners: Sequence[socket.socket],
-    access: Access,
-    users: Users | None,
-    signals: Sequence[int],
+    options: ServeOptions, listeners: Sequence[socket.socket], access: Access, users: Users | None, signals: Sequence[int]
 ) -> bool:
     clients, metrics, anchors, feed = ConnectedClients(), Metrics(), TextAnchors(), Feed()
     request_log = RequestLog() if options.log_json else None
@@ -261,10 +250,7 @@ def _run(
 
 
 def _engine_holder(
-    options: EngineOptions,
-    announce: Callable[[CoreStatus], None],
-    journal: PurgeJournal | None,
-    speeds: SpeedRecord | None,
+    options: EngineOptions, announce: Callable[[CoreStatus], None], journal: PurgeJournal | None, speeds: SpeedRecord | None
 ) -> EngineHolder:
     name, cache = core_name(options.model, options.engine), options.cache_folder
     return EngineHolder(
@@ -308,10 +294,7 @@ async def serve_app(
     for listener in listeners:
         has_tls = certificate is not None and listener is not listeners[-1]
         servers.append(_server(app, connections, *(certificate if certificate and has_tls else (None, None))))
-    serving = [
-        asyncio.create_task(server.serve(sockets=[listener]))
-        for server, listener in zip(servers, listeners, strict=True)
-    ]
+    serving = [asyncio.create_task(server.serve(sockets=[listener])) for server, listener in zip(servers, listeners, strict=True)]
     while not all(task.done() for task in serving):
         await asyncio.wait(serving, timeout=WATCH_EVERY_S)
         ends = servers[0].should_exit or is_over()
@@ -369,8 +352,7 @@ def _signals_that_end_gently() -> Iterator[list[int]]:
         yield signals
         return
     before = {
-        number: signal.signal(number, lambda number, _: signals.append(number))
-        for number in (signal.SIGINT, signal.SIGTERM)
+        number: signal.signal(number, lambda number, _: signals.append(number)) for number in (signal.SIGINT, signal.SIGTERM)
     }
     try:
         yield signals
@@ -383,9 +365,7 @@ def _warn_of_network(options: ServeOptions, listener: socket.socket) -> None:
     """Say how other machines reach the core, and what protects it."""
     address, port = listener.getsockname()[:2]
     if options.certificate is not None:
-        log.info(
-            "serving TLS at %s:%d; clients connect to wss://HOST:%d, HOST as in the certificate", address, port, port
-        )
+        log.info("serving TLS at %s:%d; clients connect to wss://HOST:%d, HOST as in the certificate", address, port, port)
     elif not ipaddress.ip_address(address).is_loopback:
         log.warning(
             "%s accepts connections from other machines, and they are not encrypted: others on the network can read"

@@ -114,9 +114,7 @@ class RequestQueue:
         request = next(filter(meant, self), None)
         return None if request is None else self._pop(request)
 
-    def first(
-        self, at_work: Mapping[str, int], with_prefetches: bool, prefetching: Collection[str] = ()
-    ) -> Request | None:
+    def first(self, at_work: Mapping[str, int], with_prefetches: bool, prefetching: Collection[str] = ()) -> Request | None:
         """The request to begin next: a prefetch only if nothing else waits, only if `with_prefetches`, and not of users
         whose prefetch is under way (`prefetching`): together both would take longer, and need more workspaces.
 
@@ -132,18 +130,12 @@ class RequestQueue:
             now = time.perf_counter()
             return min(
                 free,
-                key=lambda request: (
-                    at_work.get(request.turn, 0),
-                    request.writes_several,
-                    -self._response_ratio(request, now),
-                ),
+                key=lambda request: (at_work.get(request.turn, 0), request.writes_several, -self._response_ratio(request, now)),
                 default=None,
             )
         return next((request for request in self if request.turn not in prefetching), None) if with_prefetches else None
 
-    def take(
-        self, at_work: Mapping[str, int], with_prefetches: bool = True, prefetching: Collection[str] = ()
-    ) -> Request | None:
+    def take(self, at_work: Mapping[str, int], with_prefetches: bool = True, prefetching: Collection[str] = ()) -> Request | None:
         """Remove and return the `first` request; its user's turn moves behind those of the others."""
         request = self.first(at_work, with_prefetches, prefetching)
         if request is None:

@@ -83,9 +83,7 @@ def add_token(file: Path, name: str, role: Role = "user") -> str:
     """Add a token for the user and return it: the file has only its digest. Raises BadInput."""
     _check_name(name)
     token = new_token()
-    entry = UserToken(
-        name, token_id(token) or "", token_digest(token), datetime.now(UTC).isoformat(timespec="seconds"), role
-    )
+    entry = UserToken(name, token_id(token) or "", token_digest(token), datetime.now(UTC).isoformat(timespec="seconds"), role)
     with naming(file), FileLock(f"{file}.lock", mode=0o600):
         _write(file, (*read_users(file), entry))
     return token

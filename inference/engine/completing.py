@@ -63,9 +63,7 @@ def complete(request: Request, shared: SharedState, chunk_tokens: Callable[[], i
     request.cost.prompt_tokens = len(start.prompt.token_ids)
     with ExitStack() as stack:
         try:
-            slot = stack.enter_context(
-                shared.slots.acquire(spec.session, start.prompt.token_ids if spec.reuse else packed())
-            )
+            slot = stack.enter_context(shared.slots.acquire(spec.session, start.prompt.token_ids if spec.reuse else packed()))
         except MemoryError:  # requeue: capacity is now the number of existing workspaces
             return request.cost.completion("", "cancelled")
         writer = Writer(request, start.prompt, slot, shared.tokenizer, chunk_tokens, shared.healer)

@@ -65,12 +65,7 @@ class Engine(AnyEngine):
         self._model = model
         self._store = store
         self._slots = Slots(
-            config.slots,
-            config.kept,
-            model.new_workspace,
-            store,
-            model.context_tokens,
-            separate_users=config.separate_users,
+            config.slots, config.kept, model.new_workspace, store, model.context_tokens, separate_users=config.separate_users
         )
         self._histories = DraftHistories()
         speed = PrefillSpeed(assumed_fast=not info.device.startswith("cpu"))

@@ -23,9 +23,7 @@ class Branch:
     logprob: float  # of all these tokens but those that spell typed bytes
 
 
-def branches(
-    chosen: Sequence[Choice], typed: bytes, text: str, bytes_of: Callable[[int], bytes | None]
-) -> list[Branch]:
+def branches(chosen: Sequence[Choice], typed: bytes, text: str, bytes_of: Callable[[int], bytes | None]) -> list[Branch]:
     """The other beginnings that `chosen` shows.
 
     A text can branch at its end too, and go on. It does not branch within typed bytes, where other tokens would spell
@@ -72,9 +70,7 @@ COMPARED = 8
 COMPARED_CHARS = 64
 
 
-def text_and_suffix(
-    token_ids: TokenIds, text: bytes, suffix: str, bytes_of: Callable[[int], bytes | None]
-) -> tuple[int, str]:
+def text_and_suffix(token_ids: TokenIds, text: bytes, suffix: str, bytes_of: Callable[[int], bytes | None]) -> tuple[int, str]:
     """The number of leading tokens that lie in `text`, and what follows them: the rest of it and of the suffix.
 
     A stop may have cut the text within a token.

@@ -231,11 +231,7 @@ class Slots:
         """Number of these tokens behind the deepest place, in a workspace or the store, where a forward could go on."""
         namespace = user_of(session) if self._separates_users else ""
         slots = (*self._idle, *self._in_use)
-        lengths = [
-            slot.reusable(token_ids)
-            for slot in slots
-            if not self._separates_users or user_of(slot.session) == namespace
-        ]
+        lengths = [slot.reusable(token_ids) for slot in slots if not self._separates_users or user_of(slot.session) == namespace]
         missing = len(token_ids) - max(lengths, default=0)
         if missing >= WORTH_A_LOOK:
             with self._store.match_prefix(token_ids, namespace) as match:

@@ -56,10 +56,7 @@ class Sampler:
 
     def report(self, choice: Choice, text: str, tokenizer: TextTokenizer) -> TokenLogprob:
         """The completion's report of a chosen token that added `text`."""
-        top = [
-            ((tokenizer.bytes_of(id_) or b"").decode("utf-8", "replace"), logprob)
-            for id_, logprob in choice.top[: self._top]
-        ]
+        top = [((tokenizer.bytes_of(id_) or b"").decode("utf-8", "replace"), logprob) for id_, logprob in choice.top[: self._top]]
         return TokenLogprob(text, choice.logprob, tuple(top))
 
 

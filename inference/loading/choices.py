@@ -109,10 +109,7 @@ def _with_speeds(found: list[ModelChoice], settings: Settings) -> list[ModelChoi
     best = max(fast, key=lambda choice: choice.model.parameters).model.name if fast else ""
     if not fast and (bundled := speeds.get(BUNDLED_MODEL)):
         best = recommended(bundled)
-    return [
-        replace(each, speed=str(speeds.get(each.model.name) or ""), recommended=each.model.name == best)
-        for each in found
-    ]
+    return [replace(each, speed=str(speeds.get(each.model.name) or ""), recommended=each.model.name == best) for each in found]
 
 
 def choose_device(settings: Settings, gpus: tuple[Gpu, ...]) -> Device:
@@ -121,9 +118,7 @@ def choose_device(settings: Settings, gpus: tuple[Gpu, ...]) -> Device:
     if not _DEVICES.fullmatch(name):
         return Device(name, f"unknown device {name!r}: choose --device auto, cpu, cuda, cuda:N or mps")
     if name == "mps" and (platform.system(), platform.machine()) != ("Darwin", "arm64"):
-        return Device(
-            name, "the device mps needs Apple silicon, which this machine does not have: choose --device auto"
-        )
+        return Device(name, "the device mps needs Apple silicon, which this machine does not have: choose --device auto")
     can_cuda = bool(gpus) and (version_of("torch") or "").partition("+")[2] != "cpu"
     if name == "auto":
         name = "cuda" if can_cuda else "cpu"

@@ -41,15 +41,7 @@ from kv_store.page_snapshots import SnapshotTier
 from kv_store.page_tree import PAGE_TOKENS
 from kv_store.store import PagedStore
 from kv_store.tiers import MemoryStorage, Tier
-from kv_store.workspace import (
-    HostSnapshots,
-    HostStorage,
-    KVShape,
-    StateCodec,
-    StateLayout,
-    TensorCodec,
-    TensorStorage,
-)
+from kv_store.workspace import HostSnapshots, HostStorage, KVShape, StateCodec, StateLayout, TensorCodec, TensorStorage
 from protocol.errors import BadInput
 from protocol.settings import Weights
 

@@ -13,12 +13,7 @@ from typing import TYPE_CHECKING
 from inference.backends.cpu.library import usable_threads
 from inference.backends.model import DryModel, Model
 from inference.checkpoints.architecture import Architecture, ModelShape
-from inference.checkpoints.checkpoint import (
-    Checkpoint,
-    find_checkpoint,
-    find_local_checkpoint,
-    fingerprint,
-)
+from inference.checkpoints.checkpoint import Checkpoint, find_checkpoint, find_local_checkpoint, fingerprint
 from inference.checkpoints.hub import ReportProgress
 from inference.engine.engine import Engine, EngineConfig
 from inference.engine.interface import DeviceHooks, EngineInfo
@@ -174,9 +169,7 @@ def _wire(
     placement: Placement | None,
 ) -> Engine:
     notice = f"runs on {placement}" if placement is not None and placement.is_slow else ""
-    info = EngineInfo(
-        options.model, device, model.context_tokens, chars_per_token(tokenizer), model.weights_bytes, notice
-    )
+    info = EngineInfo(options.model, device, model.context_tokens, chars_per_token(tokenizer), model.weights_bytes, notice)
     healer = Healer(tokenizer) if wants_healing(options.healing, tokenizer.format) else None
     slots = plan.slots if plan else options.slots or 1
     config = EngineConfig(

@@ -209,9 +209,7 @@ def _prefill_chunk(demand: MemoryDemand, free: int) -> int:
 def _chunk_bytes(demand: MemoryDemand, shape: Architecture, tokens: int) -> int:
     """Bytes of the activations of a chunk, and of its attention's mask, which GPUs do without."""
     projected = (shape.heads + 2 * shape.kv_heads) * shape.head_dim
-    a_token = (
-        6 * shape.hidden + 2 * projected + 4 * shape.intermediate + (0 if demand.on_gpu else demand.context_tokens)
-    )
+    a_token = 6 * shape.hidden + 2 * projected + 4 * shape.intermediate + (0 if demand.on_gpu else demand.context_tokens)
     return tokens * a_token * DTYPE_BYTES[demand.dtype]
 
 

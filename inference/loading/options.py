@@ -69,9 +69,7 @@ def find_gpus(environment: Mapping[str, str] = os.environ) -> tuple[Gpu, ...]:
     program = shutil.which("nvidia-smi", path=environment.get("PATH"))
     if program is None:
         return ()
-    answer = _answer(
-        [program, "--query-gpu=name,memory.total,memory.free,compute_cap", "--format=csv,noheader,nounits"]
-    )
+    answer = _answer([program, "--query-gpu=name,memory.total,memory.free,compute_cap", "--format=csv,noheader,nounits"])
     rows = [[cell.strip() for cell in line.split(",")] for line in answer.splitlines()]
     shared = psutil.virtual_memory()
     return tuple(

@@ -25,12 +25,7 @@ BFLOAT16_CAPABILITY = (8, 0)
 
 
 def default_dtype(
-    device: str,
-    shape: ModelShape,
-    *,
-    may_use_kernel: bool,
-    weights: Weights = "auto",
-    capability: tuple[int, int] | None = None,
+    device: str, shape: ModelShape, *, may_use_kernel: bool, weights: Weights = "auto", capability: tuple[int, int] | None = None
 ) -> Literal["float32", "bfloat16", "float16"]:
     """The dtype for a model of this shape on the device; `capability` is a CUDA GPU's, if known.
 
@@ -256,9 +251,7 @@ def weights_problem(weights: Weights, device: str, dtype: str, capability: tuple
 
 def _dtype(options: EngineOptions, shape: ModelShape, device: str, capability: tuple[int, int] | None) -> str:
     if options.dtype == "auto":
-        return default_dtype(
-            device, shape, may_use_kernel=options.kernel, weights=options.weights, capability=capability
-        )
+        return default_dtype(device, shape, may_use_kernel=options.kernel, weights=options.weights, capability=capability)
     if options.dtype not in DTYPE_BYTES:
         raise BadInput(f"unknown dtype {options.dtype!r}: choose auto, {', '.join(DTYPE_BYTES)}")
     return options.dtype

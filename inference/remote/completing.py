@@ -237,9 +237,7 @@ class RemoteCompleter:
             sampling=self.spec.sampling,
         )
 
-    async def _generate(
-        self, query: GenerationQuery, text: _Text, run: RemoteRun | None = None
-    ) -> tuple[str, FinishReason]:
+    async def _generate(self, query: GenerationQuery, text: _Text, run: RemoteRun | None = None) -> tuple[str, FinishReason]:
         """Read the stream to the text's end, then close it. A stream that ended by itself is read for its usage.
 
         `run` takes over what the answer reports; None for an alternative.
@@ -307,9 +305,7 @@ class RemoteCompleter:
         except UnicodeDecodeError:
             return None
 
-    async def _branch(
-        self, token_ids: TokenIds, beginning: str, few: asyncio.Semaphore
-    ) -> tuple[Alternative, int] | None:
+    async def _branch(self, token_ids: TokenIds, beginning: str, few: asyncio.Semaphore) -> tuple[Alternative, int] | None:
         """An alternative and the tokens generated for it; None if the server fails it: the completion is whole."""
         text = self._text()
         ended = text.take(Piece(beginning, tuple(Token(token_id, None) for token_id in token_ids)), self.tokenizer)

@@ -193,9 +193,7 @@ def connect(options: EngineOptions, progress: ReportProgress | None = None) -> R
             )
         warnings = []
         if theirs is None:
-            warnings.append(
-                f"{address} does not tell its tokens: whether the tokenizer is its model's cannot be checked"
-            )
+            warnings.append(f"{address} does not tell its tokens: whether the tokenizer is its model's cannot be checked")
         wants = wants_healing(options.healing, tokenizer.format)
         if wants and not facts.can_constrain:
             warnings.append(f"{address} cannot force the first bytes of a text: token healing is off")

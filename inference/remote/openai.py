@@ -181,9 +181,7 @@ class OpenAIServer:
         Raises:
             BadInput: the server refuses prompts of token ids, as some routers do.
         """
-        body = self._body(GenerationQuery(token_ids=packed([0]), max_tokens=PROBE_TOKENS, session="probe")) | {
-            "stream": False
-        }
+        body = self._body(GenerationQuery(token_ids=packed([0]), max_tokens=PROBE_TOKENS, session="probe")) | {"stream": False}
         del body["stream_options"]
         for name, constraint in CONSTRAINTS.items():
             try:
@@ -215,9 +213,7 @@ class OpenAIServer:
                 "apart (--separate-users): vLLM reports them with --enable-prompt-tokens-details"
             )
         if cached[2]:
-            raise BadInput(
-                f"{self._connection.address} reuses prompts across users, in spite of `cache_salt` (--separate-users)"
-            )
+            raise BadInput(f"{self._connection.address} reuses prompts across users, in spite of `cache_salt` (--separate-users)")
 
     def _body(self, query: GenerationQuery) -> dict[str, Any]:
         body: dict[str, Any] = {

@@ -57,9 +57,7 @@ def read_engine_address(engine: str) -> EngineAddress | None:
     if kind == LLAMA_SERVER and "://" not in place:
         return EngineAddress("llama-server", program=_program(place))
     if kind not in (LLAMA_SERVER, OPENAI):
-        raise BadInput(
-            f"engine = {engine!r}: expected local, llama-server, llama-server=PROGRAM, llama-server=URL or openai=URL"
-        )
+        raise BadInput(f"engine = {engine!r}: expected local, llama-server, llama-server=PROGRAM, llama-server=URL or openai=URL")
     return EngineAddress("openai" if kind == OPENAI else "llama-server", url=_checked_url(engine, place))
 
 

@@ -67,21 +67,11 @@ _RECORDS = (
     ),
     # ai.google.dev/gemma/docs/codegemma/prompt-structure: the four tokens, and that a file separator or <eos> ends the
     # answer. <bos> and <eos> are Gemma's own.
-    _with_pipes(
-        name="codegemma",
-        end=("<|file_separator|>", "<eos>"),
-        begin="<bos>",
-        file_separator="<|file_separator|>",
-    ),
+    _with_pipes(name="codegemma", end=("<|file_separator|>", "<eos>"), begin="<bos>", file_separator="<|file_separator|>"),
     # huggingface.co/ibm-granite/granite-4.0-micro, tokenizer_config.json. IBM's documentation of Granite 4.0 names FIM
     # among its capabilities, and shows no prompt with several files. We place <|filename|> as in Granite code, which
     # has the same tokens without pipes.
-    _with_pipes(
-        name="granite",
-        end=("<|end_of_text|>", "<|fim_pad|>"),
-        file_separator="<|filename|>",
-        repository="<|reponame|>",
-    ),
+    _with_pipes(name="granite", end=("<|end_of_text|>", "<|fim_pad|>"), file_separator="<|filename|>", repository="<|reponame|>"),
     # lab/midfill_lab/training/from_gguf.py: SmolLM2, which knows <filename> from its pretraining and no FIM
     # markers, with these in the place of reserved tokens.
     _with_pipes(name="smollm2", end=("<|endoftext|>",), file_separator="<filename>", repository="<repo_name>"),
@@ -90,10 +80,7 @@ _RECORDS = (
     # huggingface.co/bigcode/starcoder2-3b, special_tokens_map.json; arXiv 2402.19173, section 5.1, for files of a
     # repository.
     _plain(
-        name="starcoder2",
-        end=("<|endoftext|>", "<file_sep>", "<fim_pad>"),
-        file_separator="<file_sep>",
-        repository="<repo_name>",
+        name="starcoder2", end=("<|endoftext|>", "<file_sep>", "<fim_pad>"), file_separator="<file_sep>", repository="<repo_name>"
     ),
     # huggingface.co/JetBrains/Mellum-4b-base, model card, "Fill in the middle with additional files as context
     # generation": "<filename>path" before each file, then suffix, prefix, middle; arXiv 2510.05788 says SPM, too.
@@ -142,27 +129,11 @@ _RECORDS = (
     ),
     # github.com/meta-llama/codellama, llama/generation.py, infilling_prompt_tokens: the prefix with SentencePiece's
     # leading space, suffix and middle without; ▁<EOT> ends the middle.
-    FIMFormat(
-        name="codellama",
-        prefix="▁<PRE>",
-        suffix="▁<SUF>",
-        middle="▁<MID>",
-        end=("▁<EOT>", "</s>"),
-        begin="<s>",
-        lead=" ",
-    ),
+    FIMFormat(name="codellama", prefix="▁<PRE>", suffix="▁<SUF>", middle="▁<MID>", end=("▁<EOT>", "</s>"), begin="<s>", lead=" "),
     # github.com/mistralai/mistral-common, tokens/tokenizers/instruct.py, InstructTokenizerV2.encode_fim: <s> [SUFFIX]
     # suffix [PREFIX] prefix; SentencePiece's leading space is before the prefix alone, and tekken, the byte-level
     # tokenizer of later models, has none. [MIDDLE] is in no prompt.
-    FIMFormat(
-        name="codestral",
-        prefix="[PREFIX]",
-        suffix="[SUFFIX]",
-        end=("</s>",),
-        begin="<s>",
-        suffix_first=True,
-        lead=" ",
-    ),
+    FIMFormat(name="codestral", prefix="[PREFIX]", suffix="[SUFFIX]", end=("</s>",), begin="<s>", suffix_first=True, lead=" "),
     # github.com/zed-industries/zed, crates/edit_prediction: its prompts for GLM-4.5 and later. The ends are those that
     # llama.cpp finds in the models' GGUF files.
     FIMFormat(
@@ -182,9 +153,7 @@ _RECORDS = (
         begin="<|startoftext|>",
     ),
     # huggingface.co/spaces/tiiuae/tiny-h1-blogpost, "FIM format", of Falcon-H1-Tiny-Coder.
-    FIMFormat(
-        name="falcon-h1", prefix="<|prefix|>", suffix="<|suffix|>", middle="<|middle|>", end=("<|end_of_text|>",)
-    ),
+    FIMFormat(name="falcon-h1", prefix="<|prefix|>", suffix="<|suffix|>", middle="<|middle|>", end=("<|end_of_text|>",)),
 )
 _UNPUBLISHED = ("mellum2",)
 """Words of the names of models that have a known family's tokens, and perhaps another order."""
@@ -192,9 +161,7 @@ FORMATS = {fim.name: fim for fim in _RECORDS}
 """Every format by its name, the more specific first."""
 
 
-def choose_format(
-    wanted: str, known_tokens: Container[str], where: str, fallback: FIMFormat | None = None
-) -> FIMFormat:
+def choose_format(wanted: str, known_tokens: Container[str], where: str, fallback: FIMFormat | None = None) -> FIMFormat:
     """The format named `wanted`, or with "auto" the one of a tokenizer with `known_tokens`, or else `fallback`.
 
     Raises BadInput for an unknown format, BadModel, naming `where`, if the tokenizer lacks its tokens.

@@ -122,9 +122,7 @@ def tokenize_prompt(
 def _given(token_ids: tuple[int, ...], vocabulary_size: int, room: int) -> TokenizedPrompt:
     """The prompt that a client has tokenized itself; BadInput if it has unknown tokens or more than `room`."""
     if len(token_ids) > room:
-        raise BadInput(
-            f"a prompt of {len(token_ids)} tokens does not fit: beside the new tokens there is room for {room}"
-        )
+        raise BadInput(f"a prompt of {len(token_ids)} tokens does not fit: beside the new tokens there is room for {room}")
     unknown = next((token_id for token_id in token_ids if not 0 <= token_id < vocabulary_size), None)
     if unknown is not None:
         raise BadInput(f"token {unknown} is not in the vocabulary of {vocabulary_size} tokens")
@@ -269,9 +267,7 @@ def prompt_spans(prompt: TokenizedPrompt, resident: int, tokenizer: TextTokenize
     return tuple(found)
 
 
-def _placed(
-    prompt: TokenizedPrompt, resident: int, tokenizer: TextTokenizer
-) -> Iterator[tuple[tuple[Part, bool], bytes]]:
+def _placed(prompt: TokenizedPrompt, resident: int, tokenizer: TextTokenizer) -> Iterator[tuple[tuple[Part, bool], bytes]]:
     """The bytes of each text token, with its part and whether it was resident."""
     markers = tokenizer.markers
     begins: dict[int | None, Part] = {markers.prefix: "prefix", markers.suffix: "suffix", markers.middle: "increment"}

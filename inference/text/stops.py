@@ -22,9 +22,7 @@ MOST_CHARS = 256
 _LINE = re.compile(r"([^\r\n]*)(?:\r\n|\r|\n|$)")
 _NEWLINE = re.compile(r"[\r\n]")
 _WORD_CHARACTER = re.compile(r"\w")
-_CLOSING = re.compile(
-    r"\s*(?:(?:</[\w:.-]+>|\\end\{\w*\}|(?:end(?:if|for|while|function|try)?|fi|done|esac)\b)\s*)+[;,)\]}\s]*"
-)
+_CLOSING = re.compile(r"\s*(?:(?:</[\w:.-]+>|\\end\{\w*\}|(?:end(?:if|for|while|function|try)?|fi|done|esac)\b)\s*)+[;,)\]}\s]*")
 _BEGINNING = re.compile(rf"(?:\W*\w){{{SAYS_ENOUGH}}}\w*")
 
 

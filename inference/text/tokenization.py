@@ -22,15 +22,7 @@ from tokenizers import Tokenizer
 
 from inference.text.fim import AUTO, FIMFormat, choose_format
 from inference.text.token_boundaries import MergePairs, stable_prefix_length
-from inference.text.token_ids import (
-    BYTES_PER_ID,
-    SPACE_MARK,
-    TextStream,
-    TokenIds,
-    bytes_of_piece,
-    bytes_of_token,
-    packed,
-)
+from inference.text.token_ids import BYTES_PER_ID, SPACE_MARK, TextStream, TokenIds, bytes_of_piece, bytes_of_token, packed
 from protocol.errors import BadModel, bad_model
 
 Key = TypeVar("Key")

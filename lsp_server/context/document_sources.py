@@ -12,15 +12,7 @@ from typing import NamedTuple
 
 from rapidfuzz.distance import Postfix, Prefix
 
-from lsp_server.context.proposals import (
-    SNIPPET_LINES,
-    EditedText,
-    FileStamp,
-    LineProposal,
-    PromptPlace,
-    TextProposal,
-    rank,
-)
+from lsp_server.context.proposals import SNIPPET_LINES, EditedText, FileStamp, LineProposal, PromptPlace, TextProposal, rank
 from lsp_server.context.symbols import identifier_set, identifiers
 from lsp_server.documents.documents import Document, LineChange
 from lsp_server.documents.languages import related
@@ -220,7 +212,4 @@ def propose(all_visits: Iterable[DocumentVisits], uri: str, language_id: str) ->
     """The visits to all documents but `uri`, related languages first, then by recency."""
     others = [(each.document, visit) for each in all_visits if each.document.uri != uri for visit in each.visits]
     others.sort(key=lambda other: (not related(other[0].language_id, language_id), -other[1].touched))
-    return [
-        LineProposal(document, visit.line, rank("visits", 1.0, number))
-        for number, (document, visit) in enumerate(others)
-    ]
+    return [LineProposal(document, visit.line, rank("visits", 1.0, number)) for number, (document, visit) in enumerate(others)]

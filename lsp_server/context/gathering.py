@@ -108,11 +108,7 @@ class Gathering:
         self._pool.gathered(document.uri, proposals, gone)
 
     def _propose(
-        self,
-        place: PromptPlace,
-        beside: Sequence[str],
-        enabled: Collection[ContextSource],
-        snippets: Sequence[CutSnippet],
+        self, place: PromptPlace, beside: Sequence[str], enabled: Collection[ContextSource], snippets: Sequence[CutSnippet]
     ) -> tuple[list[TextProposal], frozenset[CutSnippet]]:
         place = replace(place, neighbours=tuple(self._texts.read(beside)))
         proposals = [each for name in self._sources if name in enabled for each in self._sources[name].propose(place)]

@@ -89,9 +89,7 @@ def _stamp(uri: str) -> FileStamp | None:
         status = path.stat()
     except OSError:
         return None
-    return (
-        (status.st_mtime_ns, status.st_size) if stat.S_ISREG(status.st_mode) and status.st_size <= _MAX_BYTES else None
-    )
+    return (status.st_mtime_ns, status.st_size) if stat.S_ISREG(status.st_mode) and status.st_size <= _MAX_BYTES else None
 
 
 def _read(uri: str, stamp: FileStamp) -> FileText | None:
@@ -141,9 +139,7 @@ class Definitions:
         ]
 
 
-def _scored(
-    symbols: Symbols, found: Mapping[str, Sequence[IndexedDefinition]]
-) -> Iterator[tuple[IndexedDefinition, float]]:
+def _scored(symbols: Symbols, found: Mapping[str, Sequence[IndexedDefinition]]) -> Iterator[tuple[IndexedDefinition, float]]:
     """Every definition with its score, a definition perhaps several times."""
     near, imported = symbols.near, set()
     for each in symbols.imports:

@@ -185,9 +185,7 @@ class TextProposal:
             return None
         if len(path) + len(self.text) > max_chars or not self.text.strip():
             return None
-        return CutSnippet(
-            self.uri, self.first, self.lines, Snippet(path, self.text), self.origin, self.stamp, not self.shown
-        )
+        return CutSnippet(self.uri, self.first, self.lines, Snippet(path, self.text), self.origin, self.stamp, not self.shown)
 
 
 Proposal = LineProposal | TextProposal

@@ -173,9 +173,7 @@ class SnippetPool:
         every += self._gathered.get(uri, ())
         return sorted((each for each in every if each.origin in sources), key=lambda each: -each.rank)
 
-    def _complete(
-        self, kept: list[CutSnippet], proposals: Sequence[Proposal], budget_chars: int
-    ) -> tuple[CutSnippet, ...]:
+    def _complete(self, kept: list[CutSnippet], proposals: Sequence[Proposal], budget_chars: int) -> tuple[CutSnippet, ...]:
         """The kept snippets and behind them new ones: the text that changes least first, then the best last."""
         added, crowded_out = self._fill(kept, proposals, budget_chars)
         furthest = _LAG * (len(kept) + len(added))

@@ -15,9 +15,7 @@ from lsp_server.documents.positions import split_uri
 _LONGEST_LINE = 1000  # of a longer one only the beginning is read: it is data, not code
 _IDENTIFIER = re.compile(r"[^\W\d]\w{1,99}")
 _NO_USE = re.compile(r"\s*(?:#|//|/?\*|import\b|from\b|use\b|export\s*[{*]|\"\"\"|'''|>>>)")
-_DEFINED = re.compile(
-    r"\b(?:class|def|enum|fn|func|function|impl|interface|mod|namespace|struct|trait|type)[^\S\n]+[^\W\d]\w*"
-)
+_DEFINED = re.compile(r"\b(?:class|def|enum|fn|func|function|impl|interface|mod|namespace|struct|trait|type)[^\S\n]+[^\W\d]\w*")
 _COMMON = frozenset(
     re.findall(
         r"\S+",
@@ -55,17 +53,13 @@ def names_used(lines: Iterable[str]) -> set[str]:
 
 
 # Repeats that can only fail are possessive: a document may have thousands of blanks or dots in a row.
-_PYTHON_FROM = re.compile(
-    r"^[ \t]*+from[ \t]++([\w.]*+)[ \t]++import[ \t]++(\([^()]{1,4000}\)|[^\n(]{1,400})", re.MULTILINE
-)
+_PYTHON_FROM = re.compile(r"^[ \t]*+from[ \t]++([\w.]*+)[ \t]++import[ \t]++(\([^()]{1,4000}\)|[^\n(]{1,400})", re.MULTILINE)
 _PYTHON_IMPORT = re.compile(r"^[ \t]*import[ \t]+([^\n#;]{1,400})", re.MULTILINE)
 _SCRIPT_FROM = re.compile(r"\b(?:import|export)\s++((?:[^\s;'\"()]++\s++){1,200}?)from\s*+['\"]([^'\"\n]{1,400})['\"]")
 _SCRIPT_REQUIRE = re.compile(
     r"\b(?:const|let|var)\s+([\w$]+|\{[^{}]{1,2000}\})\s*=\s*require\(\s*['\"]([^'\"\n]{1,400})['\"]\s*\)"
 )
-_RUST_USE = re.compile(
-    r"^[ \t]*(?:pub(?:\([^()\n]{1,40}\))?[ \t]+)?use[ \t]+([\w:]+)::(\{[^{}]{1,2000}\}|\w+)", re.MULTILINE
-)
+_RUST_USE = re.compile(r"^[ \t]*(?:pub(?:\([^()\n]{1,40}\))?[ \t]+)?use[ \t]+([\w:]+)::(\{[^{}]{1,2000}\}|\w+)", re.MULTILINE)
 _NAME = re.compile(r"^(?:type\s+)?([\w$]+)(?:\s+as\s+([\w$]+))?$")
 _MAX_LINE_CHARS, _MAX_CHARS = 1_000, 64_000  # that are read
 

@@ -21,15 +21,7 @@ from websockets.asyncio.server import broadcast
 from websockets.exceptions import ConnectionClosedError, InvalidStatus, WebSocketException
 from websockets.protocol import State
 
-from protocol.errors import (
-    BadInput,
-    CoreBlocked,
-    CoreSilent,
-    CoreUnavailable,
-    MidfillError,
-    Unauthorized,
-    error_from_code,
-)
+from protocol.errors import BadInput, CoreBlocked, CoreSilent, CoreUnavailable, MidfillError, Unauthorized, error_from_code
 from protocol.messages import PROTOCOL_VERSION, Completion, CompletionRequest, CoreMemory, CoreStatus
 from protocol.tokens import PROOF_PATH, proof, token_digest, token_id
 from protocol.wire import (

@@ -18,14 +18,7 @@ from msgspec.structs import asdict
 
 from lsp_server.core_client.client import CoreClient, Endpoint
 from lsp_server.core_client.link import target_of
-from lsp_server.core_client.processes import (
-    answering_core,
-    ask_status,
-    closing,
-    endpoint_of,
-    published_core,
-    resident_bytes,
-)
+from lsp_server.core_client.processes import answering_core, ask_status, closing, endpoint_of, published_core, resident_bytes
 from protocol.errors import BadInput, CoreBlocked, CoreUnavailable, Unauthorized
 from protocol.messages import PROTOCOL_VERSION, CoreMemory, CoreStatus, megabytes
 from protocol.rendezvous import CoreAddress, read_stop
@@ -150,11 +143,7 @@ async def _describe(address: CoreAddress, file: Path) -> dict[str, Any]:
 
 def _entry(address: CoreAddress, state: str, detail: str, memory: CoreMemory | None = None) -> dict[str, Any]:
     known = {} if memory else {"memoryBytes": resident_bytes(address.pid)}
-    chosen = {
-        name: value
-        for name, value in address.settings.items()
-        if name not in SETTINGS or SETTINGS[name].default != value
-    }
+    chosen = {name: value for name, value in address.settings.items() if name not in SETTINGS or SETTINGS[name].default != value}
     described = entry(address.model, state, detail, address.url, memory)
     return {**described, **known, "pid": address.pid, "settings": chosen}
 
@@ -187,9 +176,7 @@ def _ask(endpoint: Endpoint, once: bool) -> str:
         if response.status == HTTPStatus.UNAUTHORIZED:
             raise Unauthorized(f"the core at {endpoint.url} refused the token")
         if response.status == HTTPStatus.FORBIDDEN:
-            raise Unauthorized(
-                f"only the owner's token opens the dashboard of {endpoint.url}: it shows every user's prompts"
-            )
+            raise Unauthorized(f"only the owner's token opens the dashboard of {endpoint.url}: it shows every user's prompts")
         if response.status != HTTPStatus.OK:
             raise CoreUnavailable(f"the core at {endpoint.url} has no dashboard (HTTP {response.status})")
         link = json.loads(response.read(_LONGEST_ANSWER))

@@ -25,15 +25,7 @@ import psutil
 from lsp_server.core_client.client import CoreClient, Endpoint, check_proof
 from protocol.errors import AlreadyServed, BadInput, CoreBlocked, CoreSilent, CoreUnavailable, Unauthorized
 from protocol.messages import PROTOCOL_VERSION, CoreStatus
-from protocol.rendezvous import (
-    CoreAddress,
-    StoppedCore,
-    end_stop,
-    is_held,
-    read_address,
-    read_or_make_token,
-    write_stop,
-)
+from protocol.rendezvous import CoreAddress, StoppedCore, end_stop, is_held, read_address, read_or_make_token, write_stop
 from protocol.settings import CORE_SETTINGS, Settings, chosen_settings, variable_name
 from protocol.wire import StopHow
 
@@ -161,9 +153,7 @@ async def stop_core(file: Path, by: str) -> bool:
 
     `by` names the program that stops it, for their users.
     """
-    write_stop(
-        file, StoppedCore(by, published_core(file), time.time())
-    )  # first: other clients look at it when the core ends
+    write_stop(file, StoppedCore(by, published_core(file), time.time()))  # first: other clients look at it when the core ends
     try:
         return await end_core(file, "stop")
     except BaseException:

@@ -105,8 +105,7 @@ class Document:
             raise BadInput(f"line {line} is not in {self.uri}, which has lines 0 to {len(self.lines) - 1}")
         if not 0 <= column <= line_length(self.lines[line]):
             raise BadInput(
-                f"column {column} is not in line {line} of {self.uri}, "
-                f"which has columns 0 to {line_length(self.lines[line])}"
+                f"column {column} is not in line {line} of {self.uri}, which has columns 0 to {line_length(self.lines[line])}"
             )
 
     def apply(self, edit: Edit) -> LineChange:

@@ -197,21 +197,15 @@ _LANGUAGES = (
         "when",
         "in",
     ),
-    _words(
-        "crystal", ".cr", "end", "class|module|struct|def|macro|if|unless|case|while|until|begin|do", "", "when", "in"
-    ),
+    _words("crystal", ".cr", "end", "class|module|struct|def|macro|if|unless|case|while|until|begin|do", "", "when", "in"),
     _words("elixir", ".ex .exs", "end", "do|fn"),
     _words("lua", ".lua", "end until", "function|then|do|repeat"),
     _words("julia", ".jl", "end", "function|struct|module|if|for|while|let|begin|do|try|macro|quote"),
     _words("shellscript", ".sh .bash .zsh .ksh .bats", "fi done esac ;;", "if|do|case", "bash"),
     _words("fish", ".fish", "end", "function|if|for|while|switch|begin"),
     _words("vim", ".vim", "endif endfunction endfor endwhile endtry augroup endfunc", "if|function|for|while|try"),
-    _words(
-        "cmake", ".cmake CMakeLists.txt", "endif endforeach endfunction endmacro endwhile", "if|foreach|function|macro"
-    ),
-    _words(
-        "makefile", ".mk .mak Makefile GNUmakefile makefile", "endif endef", "ifeq|ifneq|ifdef|ifndef|define", "make"
-    ),
+    _words("cmake", ".cmake CMakeLists.txt", "endif endforeach endfunction endmacro endwhile", "if|foreach|function|macro"),
+    _words("makefile", ".mk .mak Makefile GNUmakefile makefile", "endif endef", "ifeq|ifneq|ifdef|ifndef|define", "make"),
     _words("erlang", ".erl .hrl", "end", "begin|case|if|receive|fun|try"),
     _words("pascal", ".pas", "end", "begin|case|record|try", "pascal"),
     _words("vb", ".vb", "End", "If|Sub|Function|Class|Module", "vb.net"),

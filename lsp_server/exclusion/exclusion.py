@@ -131,9 +131,7 @@ class Verdicts:
     A verdict holds for `keep_s` seconds; after half of them it is renewed in the background if its document is in use.
     """
 
-    def __init__(
-        self, rules: Exclusion, now: Callable[[], float] = time.monotonic, keep_s: float = _KEEP_SECONDS
-    ) -> None:
+    def __init__(self, rules: Exclusion, now: Callable[[], float] = time.monotonic, keep_s: float = _KEEP_SECONDS) -> None:
         self._rules, self._now, self._keep_s = rules, now, keep_s
         self._known: dict[str, _Known] = {}  # by URI, the oldest check first
         self._excluded: dict[str, Verdict] = {}  # newly excluded since `take_excluded`, by URI

@@ -22,9 +22,7 @@ _ENVIRONMENT = {
 }
 
 
-def git_output(
-    arguments: Sequence[str], root: Path, most_bytes: int, environment: Mapping[str, str] | None = None
-) -> bytes:
+def git_output(arguments: Sequence[str], root: Path, most_bytes: int, environment: Mapping[str, str] | None = None) -> bytes:
     """The beginning of what git prints in this folder; empty where it is not installed, fails, or takes too long."""
     own = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     try:

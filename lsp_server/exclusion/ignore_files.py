@@ -90,9 +90,7 @@ class FolderRules:
         if name not in self._below:
             own = self._own or self._decide(self._own_files, name, is_folder=True)[0]
             found, is_its = self._ignored(name, is_folder=True)
-            self._below[name] = replace(
-                self, folder=self.folder / name, _own=own, _all=found, _is_its=is_its, _below={}
-            )
+            self._below[name] = replace(self, folder=self.folder / name, _own=own, _all=found, _is_its=is_its, _below={})
         return self._below[name]
 
     def within(self, repository: Repository) -> FolderRules:

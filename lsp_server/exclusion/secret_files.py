@@ -180,9 +180,7 @@ _PROSE_SUFFIXES = ".adoc .asc .ipynb .markdown .md .mdx .org .rst .tex"
 _CODE_OR_PROSE = frozenset(f"{_CODE_SUFFIXES} {_PROSE_SUFFIXES}".split())
 _ANY = IgnoreRules(_PATTERNS.splitlines(), ignore_case=True)
 _DATA = IgnoreRules(_DATA_PATTERNS.splitlines(), ignore_case=True)
-LIST_VERSION = hashlib.blake2b(
-    f"{_PATTERNS}{_DATA_PATTERNS}{_CODE_SUFFIXES}{_PROSE_SUFFIXES}".encode(), digest_size=4
-).digest()
+LIST_VERSION = hashlib.blake2b(f"{_PATTERNS}{_DATA_PATTERNS}{_CODE_SUFFIXES}{_PROSE_SUFFIXES}".encode(), digest_size=4).digest()
 """A value that changes with the list."""
 
 

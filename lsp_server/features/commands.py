@@ -70,9 +70,7 @@ async def restart_core(ls: MidfillServer) -> None:
 async def stop(ls: MidfillServer) -> None:
     """End the core of this machine; no client starts another until the user wants one."""
     if ls.session.settings.core:
-        raise RequestFailed(
-            f"the core at {ls.session.settings.core} is on another machine: run `midfill core stop` there"
-        )
+        raise RequestFailed(f"the core at {ls.session.settings.core} is on another machine: run `midfill core stop` there")
     await ls.link.stop()
     await _end(ls, partial(stop_core, by=ls.client_name))
     await ls.connect()

@@ -9,13 +9,7 @@ import time
 
 from lsprotocol import types
 
-from lsp_server.custom_messages import (
-    ACCEPTED_COMMAND,
-    DID_ACCEPT_PARTLY,
-    DID_SHOW,
-    PartlyAcceptedParams,
-    ShownParams,
-)
+from lsp_server.custom_messages import ACCEPTED_COMMAND, DID_ACCEPT_PARTLY, DID_SHOW, PartlyAcceptedParams, ShownParams
 from lsp_server.documents.documents import Document, Position
 from lsp_server.documents.positions import PositionCodec
 from lsp_server.editor_protocol import refusing_bad_input
@@ -102,9 +96,7 @@ def _selected(
     codec, document = ls.session.documents.codec, opened.document
     start, end = (codec.decode(document, client_position(place)) for place in (info.range.start, info.range.end))
     if not start.line == cursor.line == end.line or not start <= cursor <= end:
-        raise BadInput(
-            f"the selected entry, from {tuple(start)} to {tuple(end)}, does not contain the cursor {tuple(cursor)}"
-        )
+        raise BadInput(f"the selected entry, from {tuple(start)} to {tuple(end)}, does not contain the cursor {tuple(cursor)}")
     return Selected(start.column, end.column, info.text)
 
 

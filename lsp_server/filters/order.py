@@ -14,13 +14,7 @@ from lsp_server.filters.indentation import (
     use_document_steps,
     use_line_ends,
 )
-from lsp_server.filters.repeats import (
-    close_hidden,
-    cut_at_next_lines,
-    drop_rest_of_line,
-    drop_surplus_closers,
-    leave_closers,
-)
+from lsp_server.filters.repeats import close_hidden, cut_at_next_lines, drop_rest_of_line, drop_surplus_closers, leave_closers
 
 Filter = Callable[[Insertion, CursorContext], Insertion]
 

@@ -101,14 +101,7 @@ class History:
     edited_at: float | None = None  # seconds, by the clock of `edited`
 
     def edited(
-        self,
-        path: str,
-        before: Sequence[str],
-        after: Sequence[str],
-        change: LineChange,
-        now: float,
-        *,
-        accepted: bool = False,
+        self, path: str, before: Sequence[str], after: Sequence[str], change: LineChange, now: float, *, accepted: bool = False
     ) -> History:
         """The history after an edit that turned `before` into `after`; an accepted one is an event by itself."""
         known, recent = self._whole, self._recent

@@ -71,9 +71,7 @@ class RegionAnchor:
             return False
         room_below = self.last == len(lines) or row < self.last - NEAR_END_LINES
         room_above = self.first == 0 or row >= self.first + NEAR_END_LINES
-        return (
-            room_below and room_above and self.last - self.first <= max(GROWTH * self.laid_lines, self.laid_lines + 2)
-        )
+        return room_below and room_above and self.last - self.first <= max(GROWTH * self.laid_lines, self.laid_lines + 2)
 
     def followed(self, change: LineChange) -> RegionAnchor | None:
         """The anchor after an edit above, in or below its region; None if the edit crosses its border."""
@@ -86,9 +84,7 @@ class RegionAnchor:
         if first < self.first or first + removed > self.last:
             return None
         start, end = first - self.first, first - self.first + removed
-        cuts = (
-            cut if cut <= start else cut + grown if cut >= end else start + min(cut - start, added) for cut in self.cuts
-        )
+        cuts = (cut if cut <= start else cut + grown if cut >= end else start + min(cut - start, added) for cut in self.cuts)
         region_lines = self.last - self.first + grown
         kept = tuple(dict.fromkeys(cut for cut in cuts if 0 < cut < region_lines))
         return replace(self, last=self.last + grown, cuts=kept)
@@ -110,9 +106,7 @@ def lines_around(lines: Sequence[str], row: int, size: RegionSize) -> tuple[int,
     return first, last
 
 
-def context_of(
-    lines: Sequence[str], first: int, last: int, size: RegionSize
-) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def context_of(lines: Sequence[str], first: int, last: int, size: RegionSize) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The whole lines above and below the region that the size allows."""
     top, end = first, last
     left = size.context_bytes // 2

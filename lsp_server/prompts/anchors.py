@@ -69,10 +69,7 @@ class StickyEdges:
 
     def edited(self, change: LineChange) -> None:
         first, removed, added = change
-        moved = (
-            edge if edge <= first else edge + added - removed if edge >= first + removed else first
-            for edge in self._edges
-        )
+        moved = (edge if edge <= first else edge + added - removed if edge >= first + removed else first for edge in self._edges)
         self._edges = list(dict.fromkeys(moved))
 
     def start_for(self, document: Document, line: int, budget_chars: int) -> int:

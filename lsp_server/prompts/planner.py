@@ -105,9 +105,7 @@ class PromptPlanner:
             increment=_prompt_text(self.document.slice(fit.start, cursor)),
             context=laid.context.snippets,
         )
-        return Plan(
-            prompt, self.document.slice(cursor, fit.suffix_start), relaid, laid.context.sources, laid.context.origins
-        )
+        return Plan(prompt, self.document.slice(cursor, fit.suffix_start), relaid, laid.context.sources, laid.context.origins)
 
     def _plan_at_cursor(self, cursor: Position) -> Plan:
         document, budget = self.document, self.budget

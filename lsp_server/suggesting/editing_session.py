@@ -135,9 +135,7 @@ class EditingSession:
         for session in self.documents.close_notebook(uri):
             self._sender.release(session)
 
-    async def suggest(
-        self, opened: OpenDocument, query: Query, *, waits_for_core: bool = True
-    ) -> tuple[Insertion, ...]:
+    async def suggest(self, opened: OpenDocument, query: Query, *, waits_for_core: bool = True) -> tuple[Insertion, ...]:
         """The suggestions, the best first; none if the document changes before the answer.
 
         While the core starts and loads its model, the request waits until a newer one or an edit supersedes it; it

@@ -12,16 +12,7 @@ from pathlib import Path
 from lsp_server.context.gathering import Gathering
 from lsp_server.context.index.database import index_file
 from lsp_server.context.snippet_pool import SnippetPool
-from lsp_server.documents.documents import (
-    Cells,
-    Document,
-    Edit,
-    LineChange,
-    Position,
-    Replacement,
-    follow_cursor,
-    trimmed,
-)
+from lsp_server.documents.documents import Cells, Document, Edit, LineChange, Position, Replacement, follow_cursor, trimmed
 from lsp_server.documents.lexing import Literals
 from lsp_server.documents.positions import ClientPosition, PositionCodec, PositionEncoding, shown_path, split_uri
 from lsp_server.exclusion.exclusion import Exclusion, Verdicts, is_usable
@@ -65,11 +56,7 @@ class EditorWorkspace:
             budget,
             settings.strategy,
             context=lambda budget, adds: self.pool.context_for(
-                document.uri,
-                document.language_id,
-                int(settings.other_files_tokens * budget.chars_per_token),
-                sources,
-                adds=adds,
+                document.uri, document.language_id, int(settings.other_files_tokens * budget.chars_per_token), sources, adds=adds
             ),
             is_excluded=self.verdicts.is_excluded,
         )
@@ -205,10 +192,7 @@ _LONGEST_FOLLOWED = 10_000_000
 # More changes of one message, as of a replacement in the whole document, are followed as one edit.
 _MOST_FOLLOWED = 200
 
-_PLANNING_SETTINGS = (
-    *("prefix_tokens", "suffix_tokens", "strategy"),
-    *("other_files", "other_files_tokens", "context_sources"),
-)
+_PLANNING_SETTINGS = (*("prefix_tokens", "suffix_tokens", "strategy"), *("other_files", "other_files_tokens", "context_sources"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -366,9 +350,7 @@ class OpenDocuments:
             raise BadInput(reason)
 
     def _renew_planners(self) -> None:
-        planners = {
-            opened.session: self._workspace.planner(opened.source, self.settings) for opened in self._open.values()
-        }
+        planners = {opened.session: self._workspace.planner(opened.source, self.settings) for opened in self._open.values()}
         for opened in self._open.values():
             opened.planner = planners[opened.session]
 

@@ -51,9 +51,7 @@ _SWITCHED_OFF = {
     "setting": "The editor's setting midfill.enabled is off for this document.",
 }
 _HIDDEN = Reason(
-    "manual",
-    "on request",
-    "The editor shows suggestions only on request: its setting editor.inlineSuggest.enabled is off.",
+    "manual", "on request", "The editor shows suggestions only on request: its setting editor.inlineSuggest.enabled is off."
 )
 ON_REQUEST = Reason("manual", "on request", "Suggestions come only on request: the setting automatic is off.")
 OUT_OF_STEP = Reason(
@@ -62,9 +60,7 @@ OUT_OF_STEP = Reason(
     "midfill has lost track of this document: a change did not reach it, or a line has more than 10 million "
     "characters. Close the document and open it again.",
 )
-NOTHING_PREDICTED = Reason(
-    "nothing", "nothing to add", "The model predicts that nothing is to be added here.", lasts=False
-)
+NOTHING_PREDICTED = Reason("nothing", "nothing to add", "The model predicts that nothing is to be added here.", lasts=False)
 POPUP_ENTRY = Reason(
     "popup",
     "popup entry",
@@ -95,17 +91,13 @@ def language_off(language_id: str) -> Reason:
 
 def folder_off(folder: str) -> Reason:
     """The setting `disabledFolders` has a folder around the document."""
-    return Reason(
-        "off", "off in this folder", f"Suggestions are off in {folder}: the setting disabledFolders has this folder."
-    )
+    return Reason("off", "off in this folder", f"Suggestions are off in {folder}: the setting disabledFolders has this folder.")
 
 
 def literal_off(literal: SuggestIn) -> Reason:
     """The cursor is in a comment or a string, and the setting `suggestIn` leaves these out."""
     where = literal.removesuffix("s")
-    return Reason(
-        "off", f"off in {literal}", f"The cursor is in a {where}, and the setting suggestIn does not have {literal}."
-    )
+    return Reason("off", f"off in {literal}", f"The cursor is in a {where}, and the setting suggestIn does not have {literal}.")
 
 
 def long_line(limit: int) -> Reason:
@@ -146,9 +138,7 @@ def of_core(status: LinkStatus) -> Reason | None:
         case "starting" if status.remote:
             said = f"The core that the setting core names cannot be reached: {message}. midfill goes on trying."
             return Reason("failed", "core unreachable", said, (_RECONNECT,))
-    return Reason(
-        "starting", "starting", " ".join(filter(None, ("The core is starting.", message and f"Before: {message}.")))
-    )
+    return Reason("starting", "starting", " ".join(filter(None, ("The core is starting.", message and f"Before: {message}."))))
 
 
 def reading(tokens: int, of: int) -> Reason:
@@ -169,9 +159,7 @@ def too_late(seconds: float) -> Reason:
 
 def nothing_left(rule: str) -> Reason:
     """A rule of midfill's took away all of what the model wrote; `rule` is a sentence that says which."""
-    return Reason(
-        "filtered", "not shown", f"The model wrote a suggestion, which midfill does not show: {rule}", lasts=False
-    )
+    return Reason("filtered", "not shown", f"The model wrote a suggestion, which midfill does not show: {rule}", lasts=False)
 
 
 def unlikely(percent: float, limit: int, uri: str) -> Reason:

@@ -18,15 +18,7 @@ from lsp_server.suggesting.open_documents import OpenDocument, OpenDocuments
 from lsp_server.suggesting.queries import Query
 from lsp_server.suggesting.reasons import request_failed
 from protocol.errors import Cancelled, CoreUnavailable, MidfillError
-from protocol.messages import (
-    CacheOutcome,
-    Completion,
-    CompletionRequest,
-    StopRule,
-    Usage,
-    cache_outcome,
-    estimate_tokens,
-)
+from protocol.messages import CacheOutcome, Completion, CompletionRequest, StopRule, Usage, cache_outcome, estimate_tokens
 from protocol.settings import Settings
 
 logger = logging.getLogger(__name__)
@@ -50,10 +42,7 @@ class Preparing:
     """
 
     def __init__(
-        self,
-        documents: OpenDocuments,
-        on_battery: Callable[[], bool] | None = None,
-        now: Callable[[], float] = time.monotonic,
+        self, documents: OpenDocuments, on_battery: Callable[[], bool] | None = None, now: Callable[[], float] = time.monotonic
     ) -> None:
         self._documents = documents
         self._ask_power = on_battery or runs_on_battery
@@ -140,9 +129,7 @@ class _PromptSources:
 class RequestSender:
     """Sends the requests of all documents. `session_prefix` separates this language server's sessions from others'."""
 
-    def __init__(
-        self, core: Core, session_prefix: str, on_cost: Callable[[PromptCost], None], max_prefill_ms: int = 0
-    ) -> None:
+    def __init__(self, core: Core, session_prefix: str, on_cost: Callable[[PromptCost], None], max_prefill_ms: int = 0) -> None:
         self._core = core
         self._max_prefill_ms = max_prefill_ms
         self._session_prefix = session_prefix
@@ -150,9 +137,7 @@ class RequestSender:
         self._prompt_sources: dict[str, _PromptSources] = {}
         self._resident: dict[str, None] = {}  # URIs of documents whose text entered prompts; next in turn first
 
-    def request(
-        self, opened: OpenDocument, query: Query, plan: Plan, settings: Settings, stop: StopRule
-    ) -> CompletionRequest:
+    def request(self, opened: OpenDocument, query: Query, plan: Plan, settings: Settings, stop: StopRule) -> CompletionRequest:
         """The request for a suggestion by this plan."""
         return CompletionRequest(
             session=self._session(opened.session),
@@ -167,9 +152,7 @@ class RequestSender:
             max_prefill_ms=self._max_prefill_ms,
         )
 
-    async def complete(
-        self, opened: OpenDocument, cursor: Position, plan: Plan, request: CompletionRequest
-    ) -> Completion | None:
+    async def complete(self, opened: OpenDocument, cursor: Position, plan: Plan, request: CompletionRequest) -> Completion | None:
         """The core's completion, its cost reported; None if it has none, or if the document has changed meanwhile."""
         since, edits = time.perf_counter(), opened.edits
         prompted = self._prompt_sources.setdefault(opened.session, _PromptSources(opened))
@@ -242,11 +225,7 @@ class RequestSender:
         """The URIs of the documents whose text this one's next prompt may hold, or its earlier prompts held."""
         uri = opened.document.uri
         prompted = self._prompt_sources.get(opened.session)
-        return {
-            uri,
-            *opened.workspace.pool.uris_for(opened.session),
-            *(prompted.sources if prompted is not None else ()),
-        }
+        return {uri, *opened.workspace.pool.uris_for(opened.session), *(prompted.sources if prompted is not None else ())}
 
     def _next_in_turn(self) -> Iterator[str]:
         """Some of the documents whose text may be resident, in turn, so that no call checks all of them."""
@@ -292,6 +271,4 @@ class RequestSender:
         opened.inserted_chars = 0
         outcome = cache_outcome(usage, inserted_tokens)
         document, prefetch = opened.document, not opened.latest.awaited
-        self._on_cost(
-            PromptCost(document.uri, document.version, cursor, "core", prefetch, milliseconds, outcome, usage)
-        )
+        self._on_cost(PromptCost(document.uri, document.version, cursor, "core", prefetch, milliseconds, outcome, usage))

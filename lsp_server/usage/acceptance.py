@@ -8,15 +8,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from lsp_server.documents.documents import (
-    Document,
-    Position,
-    Replacement,
-    Span,
-    end_of,
-    moved,
-    trimmed,
-)
+from lsp_server.documents.documents import Document, Position, Replacement, Span, end_of, moved, trimmed
 from lsp_server.documents.lexing import CLOSER_OF, QUOTES, is_auto_closed
 from lsp_server.documents.positions import PositionCodec, PositionEncoding
 from lsp_server.filters.cursor_context import Insertion

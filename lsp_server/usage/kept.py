@@ -63,9 +63,7 @@ class KeptText:
 
     def grow(self, followed: Followed, text: str, span: Span) -> bool:
         """Take the text in `span` as the end of a followed one; False if that is not so, or too late."""
-        grows = (
-            followed in self._followed and followed.span.end == span.start and len(followed.looks) == len(self._looks)
-        )
+        grows = followed in self._followed and followed.span.end == span.start and len(followed.looks) == len(self._looks)
         if grows:
             followed.text, followed.span = followed.text + text, Span(followed.span.start, span.end)
         return grows

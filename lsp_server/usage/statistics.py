@@ -20,10 +20,7 @@ import platformdirs
 from protocol.errors import BadInput
 
 # The upper bounds of the latency classes, in milliseconds; one more class is beyond the last.
-LATENCY_CLASSES_MS = (
-    *(1, 2, 3, 5, 7, 10, 15, 20, 30, 50, 70, 100, 150, 200, 300, 500, 700),
-    *(1000, 1500, 2000, 3000, 5000),
-)
+LATENCY_CLASSES_MS = (*(1, 2, 3, 5, 7, 10, 15, 20, 30, 50, 70, 100, 150, 200, 300, 500, 700), *(1000, 1500, 2000, 3000, 5000))
 
 
 class Group(NamedTuple):
@@ -175,9 +172,7 @@ def read_statistics(path: Path) -> dict[Group, Statistics]:
             for *group, name, count in rows:
                 counts[Group(*group)][_FORMER_NAMES.get(name, name)] += count
     except sqlite3.Error as error:
-        raise BadInput(
-            f"{path} cannot be read as midfill's statistics ({error}): `midfill stats --reset` deletes it"
-        ) from error
+        raise BadInput(f"{path} cannot be read as midfill's statistics ({error}): `midfill stats --reset` deletes it") from error
     return {group: Statistics.of(named) for group, named in counts.items()}
 
 

@@ -76,10 +76,7 @@ async def _local_core(file: Path, settings: Settings) -> tuple[str, str, str]:
         return (named.model, "crashed: the next language server starts another", "")
     where = f"{running.url}, process {running.pid}{_memory(running)}"
     if running.protocol_version != PROTOCOL_VERSION:
-        problem = (
-            f"process {running.pid} is a core of another version of midfill: close the programs that use it, "
-            f"or {_END_IT}"
-        )
+        problem = f"process {running.pid} is a core of another version of midfill: close the programs that use it, or {_END_IT}"
         return (named.model, f"other version; {where}", problem)
     state, problem = await _ask(endpoint_of(running, file), _END_IT)
     parts = [state, where]
@@ -184,9 +181,7 @@ def _describe(connected: RemoteEngine, facts: list[tuple[str, str]]) -> Section:
         told = f"{cached} of {usage.prompt_tokens} tokens of a repeated prompt"
         facts.append(("cache", "not reported" if connected.hides_cached else told))
         if cached < _CACHED_SHARE * usage.prompt_tokens:
-            problems.append(
-                "the engine recomputes repeated prompts: switch its prefix cache on (vLLM: --enable-prefix-caching)"
-            )
+            problems.append("the engine recomputes repeated prompts: switch its prefix cache on (vLLM: --enable-prefix-caching)")
     if connected.notice:
         facts.append(("note", connected.notice))
     return Section("engine", tuple(facts), tuple(problems))

@@ -140,9 +140,7 @@ class LspSession:
         wanted = self._codec.encoding.value
         capabilities = types.ClientCapabilities(
             general=types.GeneralClientCapabilities(position_encodings=[types.PositionEncodingKind(wanted)]),
-            text_document=types.TextDocumentClientCapabilities(
-                inline_completion=types.InlineCompletionClientCapabilities()
-            ),
+            text_document=types.TextDocumentClientCapabilities(inline_completion=types.InlineCompletionClientCapabilities()),
             experimental={"midfill": True},
         )
         params = types.InitializeParams(capabilities=capabilities, initialization_options=dict(settings))
@@ -309,9 +307,7 @@ class LspSession:
 class PendingAnswer:
     """A request on its way: wait for its answer, or cancel it."""
 
-    def __init__(
-        self, session: LspSession, asked: Asked, document: Document, cursor: Position, position: types.Position
-    ) -> None:
+    def __init__(self, session: LspSession, asked: Asked, document: Document, cursor: Position, position: types.Position) -> None:
         self._session = session
         self._request = asked
         self._document = document
@@ -338,6 +334,4 @@ class PendingAnswer:
         if item.range is None:
             return ShownSuggestion(text, self._cursor, self._cursor)
         start, end = item.range.start, item.range.end
-        return ShownSuggestion(
-            text, self._session.decode(self._document, start), self._session.decode(self._document, end)
-        )
+        return ShownSuggestion(text, self._session.decode(self._document, start), self._session.decode(self._document, end))

@@ -37,19 +37,14 @@ class ReplayOptions:
     limit: Annotated[int | None, typer.Option(min=1, help="Number of transactions to play.")] = None
     max_new_tokens: Annotated[int, typer.Option(min=1, help="Token limit for a suggestion.")] = 16
     moves: Annotated[
-        bool,
-        typer.Option("--moves", help="Announce cursor moves before edits in other places, as editors do (efim only)."),
+        bool, typer.Option("--moves", help="Announce cursor moves before edits in other places, as editors do (efim only).")
     ] = False
-    moves_for_all: Annotated[bool, typer.Option("--moves-for-all", help="Announce cursor moves to every layout.")] = (
-        False
-    )
+    moves_for_all: Annotated[bool, typer.Option("--moves-for-all", help="Announce cursor moves to every layout.")] = False
     language: Annotated[str, typer.Option(help="The document's language id.")] = "plaintext"
     verify: Annotated[
         int, typer.Option(min=0, help="Number of requests to repeat without reuse; a different text is an error.")
     ] = 0
-    json_file: Annotated[
-        Path | None, typer.Option("--json", help="Write the summary as JSON to this file; - for stdout.")
-    ] = None
+    json_file: Annotated[Path | None, typer.Option("--json", help="Write the summary as JSON to this file; - for stdout.")] = None
 
     @property
     def mode(self) -> Mode:

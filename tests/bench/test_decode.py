@@ -8,12 +8,7 @@ from tests.bench.conftest import Figures, needs_kernel
 
 @pytest.mark.parametrize(
     ("seconds", "expected"),
-    [
-        ([1e-6], (1, 1)),
-        ([1e-4, 1e-6], (1, 100)),
-        ([4e-6, 1e-6, 2e-6], (1, 4)),
-        ([1e-6, 2e-6, 3e-6, 4e-6, 5e-6], (1.5, 4.5)),
-    ],
+    [([1e-6], (1, 1)), ([1e-4, 1e-6], (1, 100)), ([4e-6, 1e-6, 2e-6], (1, 4)), ([1e-6, 2e-6, 3e-6, 4e-6, 5e-6], (1.5, 4.5))],
 )
 def test_quartiles_lie_within_what_was_measured(seconds: list[float], expected: tuple[float, float]) -> None:
     assert quartiles(seconds) == expected

@@ -24,9 +24,7 @@ BY_CHECKS = {0, 2, 3, 4, 5, 6, 8, 9, 10, 11, 12}
 def run(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     """The command as on a machine where midfill is not installed."""
     environment = {**os.environ, "PYTHONPATH": ""}
-    return subprocess.run(
-        [*COMMAND, *map(str, arguments)], capture_output=True, text=True, check=False, cwd="/", env=environment
-    )
+    return subprocess.run([*COMMAND, *map(str, arguments)], capture_output=True, text=True, check=False, cwd="/", env=environment)
 
 
 @pytest.mark.timeout(900)  # two processes that compute for half a minute
@@ -102,10 +100,7 @@ def test_a_command_that_is_ended_leaves_what_it_has(tmp_path: Path, capsys: pyte
     with pytest.raises(SystemExit), gpu_proof.ending_by(ending, 1000.0):
         os.kill(os.getpid(), 15)
     found = json.loads((tmp_path / "proof.json").read_text())["sections"]
-    assert [(each["number"], each["verdict"], each["rows"]) for each in found] == [
-        (1, "pass", []),
-        (2, "cut", [{"ms": 1}]),
-    ]
+    assert [(each["number"], each["verdict"], each["rows"]) for each in found] == [(1, "pass", []), (2, "cut", [{"ms": 1}])]
     assert capsys.readouterr().out.rstrip().endswith("NOT PROVEN (pass: 1; cut: 2)")
 
 

@@ -26,18 +26,7 @@ from tests.inference.smollm import write_smollm
 from tests.inference.tiny import ROOT, write_checkpoint
 from tests.lab.packages import write_module
 
-SMALL = (
-    "--stages",
-    "128:0.6,256:0.4",
-    "--step-tokens",
-    "512",
-    "--micro-tokens",
-    "256",
-    "--lines",
-    "6",
-    "--makers",
-    "1",
-)
+SMALL = ("--stages", "128:0.6,256:0.4", "--step-tokens", "512", "--micro-tokens", "256", "--lines", "6", "--makers", "1")
 
 
 @pytest.fixture

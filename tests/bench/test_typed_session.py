@@ -16,9 +16,7 @@ from tests.bench.conftest import RunBench
         (".js", "const f{number} = (x) => {{\n  return x + {number};\n}};\n\n"),
     ],
 )
-def test_what_is_typed_makes_the_file_whole_again(
-    tmp_path: Path, run_bench: RunBench, suffix: str, function: str
-) -> None:
+def test_what_is_typed_makes_the_file_whole_again(tmp_path: Path, run_bench: RunBench, suffix: str, function: str) -> None:
     text = "".join(function.format(number=number) for number in range(40))
     file, session = tmp_path / f"file{suffix}", tmp_path / "session.json"
     file.write_text(text)
@@ -35,9 +33,7 @@ def test_what_is_typed_makes_the_file_whole_again(
     assert sum(step.moved_to is not None for step in steps) in (4, 5)
 
 
-def test_files_of_other_languages_are_refused(
-    tmp_path: Path, run_bench: RunBench, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_files_of_other_languages_are_refused(tmp_path: Path, run_bench: RunBench, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "file.go"
     file.write_text("package a\n")
     with pytest.raises(SystemExit):

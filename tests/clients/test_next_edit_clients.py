@@ -85,11 +85,7 @@ def neovim(tmp_path: Path, plugin: str, lua: str) -> Iterator[Any]:
     with environment(tmp_path / "home", tmp_path):
         os.environ["XDG_STATE_HOME"] = str(tmp_path / "state")
         with attached(Program(NVIM), init, file) as neovim:
-            until(
-                lambda: neovim.lua(
-                    "return #vim.tbl_filter(function(c) return c.initialized end, vim.lsp.get_clients())"
-                )
-            )
+            until(lambda: neovim.lua("return #vim.tbl_filter(function(c) return c.initialized end, vim.lsp.get_clients())"))
             yield neovim
             assert neovim.write() == AFTER.encode()  # which also sends the last change
             assert neovim.messages().count("\n") == 0, neovim.messages()  # but that of the write

@@ -91,9 +91,7 @@ def started_agent(core: Core, home: Path, token: str) -> Iterator[Agent]:
     file.parent.mkdir(parents=True)
     file.write_text(CONFIG.format(address=core.address, token=token))
     environment = {**os.environ, "HOME": str(home)}
-    process = subprocess.Popen(
-        ["node", AGENT], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
-    )
+    process = subprocess.Popen(["node", AGENT], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
     try:
         yield Agent(process)
     finally:

@@ -12,16 +12,7 @@ import yaml
 from inference.core.metrics import Metrics
 from inference.remote.server import read_engine_address
 from protocol.settings import Settings
-from tests.deploy.starts import (
-    COMPOSE,
-    CORES,
-    DEPLOY,
-    KUBERNETES,
-    KUSTOMIZATION,
-    Start,
-    of_compose,
-    of_kubernetes,
-)
+from tests.deploy.starts import COMPOSE, CORES, DEPLOY, KUBERNETES, KUSTOMIZATION, Start, of_compose, of_kubernetes
 
 ROUTER = (DEPLOY / "kubernetes" / "haproxy.cfg").read_text(encoding="utf-8")
 BOARD = json.loads((DEPLOY / "grafana.json").read_text(encoding="utf-8"))

@@ -24,16 +24,7 @@ from protocol.rendezvous import read_or_make_token
 from protocol.settings import Settings
 from protocol.settings_sources import read_environment
 from tests.deploy.running import PATIENCE_S, issue, running
-from tests.deploy.starts import (
-    COMPOSE,
-    CONTAINERFILE,
-    CORES,
-    KEY,
-    ROOT,
-    of_compose,
-    of_kubernetes,
-    of_the_image,
-)
+from tests.deploy.starts import COMPOSE, CONTAINERFILE, CORES, KEY, ROOT, of_compose, of_kubernetes, of_the_image
 from tests.inference.remote.fake_servers import FakeServer, openai_server, serving
 
 pytestmark = [
@@ -70,9 +61,7 @@ def midfill(tmp_path_factory: pytest.TempPathFactory) -> Path:
     venv.create(folder)
     python = folder / "bin" / "python"
     packages = Path(
-        subprocess.check_output(
-            [python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"], text=True
-        ).strip()
+        subprocess.check_output([python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"], text=True).strip()
     )
     shared = packages / "shared.pth"
     shared.write_text("".join(f"{path}\n" for path in sys.path if path.endswith("site-packages")))

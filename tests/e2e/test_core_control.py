@@ -78,9 +78,7 @@ async def test_a_stopped_core_stays_stopped_until_a_suggestion_is_requested_by_h
         assert len(core_pids(runtime)) == 1
 
 
-async def test_a_core_that_another_editor_uses_stays_until_that_one_leaves(
-    open_editor: OpenEditor, runtime: Path
-) -> None:
+async def test_a_core_that_another_editor_uses_stays_until_that_one_leaves(open_editor: OpenEditor, runtime: Path) -> None:
     async with open_editor() as other:
         async with open_editor() as editor:
             await open_ready(editor, TEXT)

@@ -74,9 +74,7 @@ def test_errors_and_choices_are_told(hub: FakeHub) -> None:
     assert "midfill: the Hugging Face hub has no model 'someone/none'" in download("someone/none").stderr
 
 
-async def test_an_editor_downloads_with_progress_and_cancel(
-    hub: FakeHub, open_editor: OpenEditor, tmp_path: Path
-) -> None:
+async def test_an_editor_downloads_with_progress_and_cancel(hub: FakeHub, open_editor: OpenEditor, tmp_path: Path) -> None:
     async with open_editor(progress=True) as editor:
         ask = partial(editor.execute, "midfill.downloadModel")
         hub.pause_s = 1.5

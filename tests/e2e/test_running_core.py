@@ -125,9 +125,7 @@ def test_a_second_core_of_the_model_is_refused_with_the_address_of_the_first(
 ) -> None:
     address = read_address(address_file(runtime, TINY_MODEL))
     assert address is not None
-    second = subprocess.run(
-        [sys.executable, "-m", "midfill", "core", "--port", "0"], capture_output=True, text=True, check=False
-    )
+    second = subprocess.run([sys.executable, "-m", "midfill", "core", "--port", "0"], capture_output=True, text=True, check=False)
     assert second.returncode == AlreadyServed.exit_status
     last = second.stderr.splitlines()[-1]
     assert last.startswith(f"midfill: a core serves tiny already: process {core.pid} at {address.url}")

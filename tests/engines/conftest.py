@@ -57,9 +57,7 @@ def tiny_gguf(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def llama_server(
-    llama_server_program: Path, tiny_gguf: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[LlamaServerChild]:
+def llama_server(llama_server_program: Path, tiny_gguf: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LlamaServerChild]:
     """llama-server, started as the core starts it where there are no Unix sockets: it has a URL."""
     monkeypatch.setattr("inference.remote.llama_server.MAX_SOCKET_BYTES", 0)
     options = EngineOptions(str(tiny_gguf), context_tokens=4096, slots=SLOTS, threads=1)

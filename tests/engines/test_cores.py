@@ -42,9 +42,7 @@ class Team:
         for number, (core, token) in enumerate(zip(self.cores, self.own_tokens, strict=True)):
             if core.process.poll() is None:
                 text = core.ask("/metrics", token=token)[1]
-                for user, count in re.findall(
-                    r'midfill_user_requests_total\{outcome="completed",user="(\w+)"\} (\d+)', text
-                ):
+                for user, count in re.findall(r'midfill_user_requests_total\{outcome="completed",user="(\w+)"\} (\d+)', text):
                     found[user][number] = int(count)
         return found
 

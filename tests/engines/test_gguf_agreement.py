@@ -40,9 +40,7 @@ LARGEST_MARGIN = 0.6  # nats: both engines quantize activations to 8 bits, so ne
 SPLIT_PIECES = 20
 BY_CASE = {"gpt-4o", "kanana2", "llama4", "minimax-m2", "talkie", "tekken"}
 """Of these, llama.cpp takes each letter beyond ASCII for both upper and lower case; midfill does as the models."""
-STRANGE = (
-    "x = 12345.678 + 0x1F\n\tif a['it''s'] >= b:  # ¿qué? 中文1234 한국어 naïve Éa ÀB\n\n\n    return f'{x:.2f}'\n"
-)
+STRANGE = "x = 12345.678 + 0x1F\n\tif a['it''s'] >= b:  # ¿qué? 中文1234 한국어 naïve Éa ÀB\n\n\n    return f'{x:.2f}'\n"
 FILES = os.environ.get("TEST_GGUF_FILES", "").split(":")
 
 
@@ -81,9 +79,7 @@ def choices(model: Model, token_ids: Sequence[int], count: int) -> list[int]:
     return [choice.token_id for choice in chosen]
 
 
-def margins(
-    model: Model, texts: Sequence[tuple[list[int], list[int]]], others: Sequence[Sequence[int]]
-) -> Iterator[float]:
+def margins(model: Model, texts: Sequence[tuple[list[int], list[int]]], others: Sequence[Sequence[int]]) -> Iterator[float]:
     """By how many nats the model prefers its own token, where its choice behind a text is not that of `others`."""
     for (prompt, new), theirs in zip(texts, others, strict=True):
         token_ids = [*prompt, *new[:-1]]
@@ -140,9 +136,7 @@ def test_each_pre_tokenizer_splits_text_as_llama_cpp_does(
     ours, theirs = list(tokenizer.encode(text)), json.loads(done.stdout)
     place = next((place for place, pair in enumerate(zip(ours, theirs, strict=False)) if pair[0] != pair[1]), None)
     if place is not None:
-        spelled = [
-            b"|".join(tokenizer.bytes_of(id_) or b"" for id_ in ids[place : place + 8]) for ids in (ours, theirs)
-        ]
+        spelled = [b"|".join(tokenizer.bytes_of(id_) or b"" for id_ in ids[place : place + 8]) for ids in (ours, theirs)]
         pytest.fail(f"the tokens differ from the {place}th on: {spelled[0]!r}, and llama.cpp's {spelled[1]!r}")
     assert len(ours) == len(theirs)
 

@@ -40,12 +40,7 @@ def engine(llama_server_program: Path, tmp_path: Path, monkeypatch: pytest.Monke
     write_tokenizer(tmp_path / "tokenizer.json", 3000)
     model = write_hybrid(tmp_path / "hybrid.gguf", tmp_path / "tokenizer.json")
     options = EngineOptions(
-        str(model),
-        engine=f"llama-server={llama_server_program}",
-        context_tokens=4096,
-        slots=2,
-        threads=1,
-        healing="off",
+        str(model), engine=f"llama-server={llama_server_program}", context_tokens=4096, slots=2, threads=1, healing="off"
     )
     engine = connect(options)
     yield engine

@@ -48,9 +48,7 @@ def ask(increment: str, session: str = "me/a", **changes: object) -> CompletionR
 
 
 @pytest.mark.parametrize("healing", ["off", "on"])
-async def test_a_recorded_session_hits_and_its_texts_are_the_cold_ones(
-    settings: Settings, healing: Literal["off", "on"]
-) -> None:
+async def test_a_recorded_session_hits_and_its_texts_are_the_cold_ones(settings: Settings, healing: Literal["off", "on"]) -> None:
     # The engine's logits differ in their last bits with what it has cached, and so would where an unlikely text stops.
     settings = replace(settings, healing=healing, shorten_unlikely=False)
     options = ReplayOptions(engine=True, strategies="efim", moves=True, language="rust", verify=CHECKED)
@@ -117,9 +115,7 @@ def test_a_cancelled_request_frees_its_slot(engine: RemoteEngine) -> None:
     assert time.monotonic() - started < PATIENCE_S  # 2,000 tokens would take longer than a keystroke waits
 
 
-def test_the_child_ends_with_the_engine(
-    llama_server_program: Path, tiny_gguf: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_child_ends_with_the_engine(llama_server_program: Path, tiny_gguf: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     options = EngineOptions(str(tiny_gguf), engine=f"llama-server={llama_server_program}", context_tokens=512)
     tokenizer = find_checkpoint("tiny").tokenizer()
     monkeypatch.setattr("inference.remote.connecting.find_tokenizer", lambda *_: tokenizer)
@@ -132,9 +128,7 @@ def test_the_child_ends_with_the_engine(
     assert not alive
 
 
-def test_a_server_that_dies_is_reported_and_its_successor_is_found(
-    settings: Settings, llama_server: LlamaServerChild
-) -> None:
+def test_a_server_that_dies_is_reported_and_its_successor_is_found(settings: Settings, llama_server: LlamaServerChild) -> None:
     engine = connect(engine_options(replace(settings)))
     engine.complete(ask("x"))
     llama_server.close()

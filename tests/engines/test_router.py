@@ -80,8 +80,7 @@ def cluster(opened: ExitStack) -> Cluster:
     folder = BUNDLED_FOLDERS["tiny"]
     tokenizer = read_tokenizer(folder / "tokenizer.json")
     states = [
-        PacedServer(tokenizer, context=4096, model=str(folder), obeys=("structured_outputs",), metrics=METRICS)
-        for _ in range(2)
+        PacedServer(tokenizer, context=4096, model=str(folder), obeys=("structured_outputs",), metrics=METRICS) for _ in range(2)
     ]
     cluster = Cluster(states)
     opened.callback(cluster.close)
@@ -157,9 +156,7 @@ def test_a_dead_servers_sessions_move_alone(engine: RemoteEngine, cluster: Clust
     assert all(moved[session] == number for session, number in first.items() if number == 0)
 
 
-def test_a_cancelled_request_is_closed_at_the_server_with_the_next_token(
-    engine: RemoteEngine, cluster: Cluster
-) -> None:
+def test_a_cancelled_request_is_closed_at_the_server_with_the_next_token(engine: RemoteEngine, cluster: Cluster) -> None:
     for state in cluster.states:
         state.script = "word " * 400
     run = begin(engine, ask(max_tokens=300, stop=StopRule(indent=0)))

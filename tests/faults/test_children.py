@@ -89,11 +89,7 @@ def test_a_faulty_child_fails_one_request_with_a_sentence(
     answers += [ask(), ask()]
     assert scheduler.close(60)
     kinds = [type(answer).__name__ for answer in answers]
-    report(
-        f"a child that {fault}" if fault in ("dies", "hangs") else f"a child that answers {fault}",
-        "1 error",
-        str(answers[1]),
-    )
+    report(f"a child that {fault}" if fault in ("dies", "hangs") else f"a child that answers {fault}", "1 error", str(answers[1]))
     assert kinds == ["Completion", EngineUnavailable.__name__, "Completion"]
     assert str(answers[1]).rpartition(": ")[2], "it says why"
     assert not list(runtime.glob("*.sock"))

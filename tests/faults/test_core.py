@@ -15,16 +15,7 @@ from websockets.exceptions import ConnectionClosed
 
 from protocol.messages import CompletionRequest
 from protocol.wire import Completed
-from tests.faults.attacked import (
-    Core,
-    ask,
-    assert_alike,
-    attacked_core,
-    cold,
-    report,
-    typist,
-    wait_until,
-)
+from tests.faults.attacked import Core, ask, assert_alike, attacked_core, cold, report, typist, wait_until
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(600)]
 

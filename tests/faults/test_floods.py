@@ -47,9 +47,7 @@ FLOODS: dict[str, Callable[[], Iterable[str | bytes]]] = {
     "Cancel": lambda: each(Cancel),
     "Free, Unload and Stop": lambda: each(lambda number: (Free(number), Unload(), Stop("stop"))[number % 3]),
     "garbage": garbage,
-    "prompts of one session": lambda: each(
-        lambda number: Complete(number, CompletionRequest("f", Prompt("x", ""), 16))
-    ),
+    "prompts of one session": lambda: each(lambda number: Complete(number, CompletionRequest("f", Prompt("x", ""), 16))),
     "prompts of 10 MB": lambda: prompts(2, 10**7, 1),
     "prompts of 3,000 tokens": lambda: prompts(1000, 9000, 16),
     "prefetches": lambda: prompts(1000, 9000, 0),

@@ -15,16 +15,7 @@ import pytest
 from websockets.asyncio.client import connect
 
 from inference.core.users import add_token
-from tests.faults.attacked import (
-    Core,
-    Flood,
-    assert_alike,
-    assert_answered_beside,
-    attacked_core,
-    prompts,
-    report,
-    typist,
-)
+from tests.faults.attacked import Core, Flood, assert_alike, assert_answered_beside, attacked_core, prompts, report, typist
 from tests.inference.core.test_tls import issue
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(600)]
@@ -48,9 +39,7 @@ class Team:
         return {"Authorization": f"Bearer {self.tokens[user]}"}
 
     def tcp(self) -> socket.socket:
-        return self.context.wrap_socket(
-            socket.create_connection(("127.0.0.1", self.port), 120), server_hostname="127.0.0.1"
-        )
+        return self.context.wrap_socket(socket.create_connection(("127.0.0.1", self.port), 120), server_hostname="127.0.0.1")
 
 
 @pytest.fixture(scope="module")
@@ -72,15 +61,11 @@ async def test_two_thousand_idle_tls_clients(team: Team) -> None:
     async with AsyncExitStack() as stack:
         for _ in range(2000):
             url = f"wss://127.0.0.1:{team.port}/ws"
-            await stack.enter_async_context(
-                connect(url, ssl=context, additional_headers=team.bearer("bob"), open_timeout=120)
-            )
+            await stack.enter_async_context(connect(url, ssl=context, additional_headers=team.bearer("bob"), open_timeout=120))
         first = team.core.holds()
         await asyncio.sleep(5)
         second = team.core.holds()
-        report(
-            "KB for each of 2,000 idle TLS clients", f"{KB_PER_IDLE_TLS}", f"{(first.megabytes - before.megabytes) / 2}"
-        )
+        report("KB for each of 2,000 idle TLS clients", f"{KB_PER_IDLE_TLS}", f"{(first.megabytes - before.megabytes) / 2}")
         assert first.descriptors - before.descriptors >= 2000
         assert first.megabytes - before.megabytes < 2 * KB_PER_IDLE_TLS
         assert second.megabytes - first.megabytes < 30
@@ -88,9 +73,7 @@ async def test_two_thousand_idle_tls_clients(team: Team) -> None:
 
 
 def test_a_user_with_ten_connections_takes_one_users_share(team: Team) -> None:
-    floods = [
-        Flood.of_messages(team.core, team.tokens["bob"], prompts(200, 9000, 16, f"f{number}")) for number in range(10)
-    ]
+    floods = [Flood.of_messages(team.core, team.tokens["bob"], prompts(200, 9000, 16, f"f{number}")) for number in range(10)]
     assert_answered_beside(team.core, floods, "ten connections with prompts of 3,000 tokens", 4.0)
 
 

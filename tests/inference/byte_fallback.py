@@ -17,28 +17,17 @@ FORMS: dict[str, dict[str, object]] = {
     "llama": {
         "normalizer": {"type": "Sequence", "normalizers": [{"type": "Prepend", "prepend": "▁"}, FROM_SPACE]},
         "pre_tokenizer": None,
-        "decoder": {
-            "type": "Sequence",
-            "decoders": [TO_SPACE, {"type": "ByteFallback"}, {"type": "Fuse"}, STRIP],
-        },
+        "decoder": {"type": "Sequence", "decoders": [TO_SPACE, {"type": "ByteFallback"}, {"type": "Fuse"}, STRIP]},
     },
     "gemma": {
         "normalizer": FROM_SPACE,
-        "pre_tokenizer": {
-            "type": "Split",
-            "pattern": {"String": " "},
-            "behavior": "MergedWithPrevious",
-            "invert": False,
-        },
+        "pre_tokenizer": {"type": "Split", "pattern": {"String": " "}, "behavior": "MergedWithPrevious", "invert": False},
         "decoder": {"type": "Sequence", "decoders": [TO_SPACE, {"type": "ByteFallback"}, {"type": "Fuse"}]},
     },
     "metaspace": {
         "normalizer": None,
         "pre_tokenizer": {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "first", "split": False},
-        "decoder": {
-            "type": "Sequence",
-            "decoders": [TO_SPACE, {"type": "ByteFallback"}, {"type": "Fuse"}, STRIP],
-        },
+        "decoder": {"type": "Sequence", "decoders": [TO_SPACE, {"type": "ByteFallback"}, {"type": "Fuse"}, STRIP]},
     },
 }
 
@@ -47,10 +36,7 @@ def write_fallback_tokenizer(path: Path, form: str, markers: tuple[str, ...], vo
     """A BPE with byte fallback, trained on recorded code; newlines and most of Unicode fall back."""
     tokenizer = Tokenizer(models.BPE(unk_token="<unk>", byte_fallback=True, fuse_unk=True))
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
-        [
-            pre_tokenizers.Split("\n", behavior="removed"),
-            pre_tokenizers.Metaspace(prepend_scheme="never", split=True),
-        ]
+        [pre_tokenizers.Split("\n", behavior="removed"), pre_tokenizers.Metaspace(prepend_scheme="never", split=True)]
     )
     trainer = trainers.BpeTrainer(
         vocab_size=vocabulary_size, special_tokens=["<unk>", *BYTE_TOKENS], show_progress=False, limit_alphabet=100
@@ -58,7 +44,5 @@ def write_fallback_tokenizer(path: Path, form: str, markers: tuple[str, ...], vo
     tokenizer.train_from_iterator(training_text().splitlines(keepends=True), trainer)
     tokenizer.add_special_tokens([AddedToken(marker, special=True, normalized=False) for marker in markers])
     definition = json.loads(tokenizer.to_str())
-    definition["added_tokens"] = [
-        token for token in definition["added_tokens"] if token["content"] not in set(BYTE_TOKENS)
-    ]
+    definition["added_tokens"] = [token for token in definition["added_tokens"] if token["content"] not in set(BYTE_TOKENS)]
     path.write_text(json.dumps({**definition, **FORMS[form]}))

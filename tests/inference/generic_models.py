@@ -26,14 +26,8 @@ ARCHITECTURES: dict[str, tuple[str, dict[str, Any]]] = {
     "Starcoder2": ("Starcoder2ForCausalLM", {**BLOCKS, "num_key_value_heads": 2, "sliding_window": 24}),
     "GPTNeoX": ("GPTNeoXForCausalLM", BLOCKS),
     "Phi": ("PhiForCausalLM", BLOCKS),
-    "Gemma2": (
-        "Gemma2ForCausalLM",
-        {**BLOCKS, "num_key_value_heads": 2, "head_dim": 8, "sliding_window": 24},
-    ),
-    "Falcon": (
-        "FalconForCausalLM",
-        {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "multi_query": True},
-    ),
+    "Gemma2": ("Gemma2ForCausalLM", {**BLOCKS, "num_key_value_heads": 2, "head_dim": 8, "sliding_window": 24}),
+    "Falcon": ("FalconForCausalLM", {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "multi_query": True}),
     "Bloom": ("BloomForCausalLM", {"hidden_size": 32, "n_layer": 2, "n_head": 4}),
     "Qwen3Moe": (
         "Qwen3MoeForCausalLM",
@@ -70,12 +64,7 @@ DELTA_RULE = {
     "linear_key_head_dim": 8,
     "linear_value_head_dim": 8,
 }
-EXPERTS = {
-    "num_experts": 4,
-    "num_experts_per_tok": 2,
-    "moe_intermediate_size": 32,
-    "shared_expert_intermediate_size": 32,
-}
+EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32, "shared_expert_intermediate_size": 32}
 MAMBA = {"mamba_n_heads": 4, "mamba_d_head": 16, "mamba_d_state": 8, "mamba_n_groups": 1, "mamba_chunk_size": 32}
 SHORT_CONVOLUTIONS = {**HYBRID, "layer_types": ["conv", "conv", "full_attention", "conv"], "conv_L_cache": 3}
 RECURRENT: dict[str, tuple[str, dict[str, Any]]] = {
@@ -109,10 +98,7 @@ RECURRENT: dict[str, tuple[str, dict[str, Any]]] = {
         },
     ),
     "FalconH1": ("FalconH1ForCausalLM", {**HYBRID, **MAMBA, "mamba_d_ssm": 64}),
-    "OlmoHybrid": (
-        "OlmoHybridForCausalLM",
-        {**DELTA_RULE, "linear_num_key_heads": 4, "linear_value_head_dim": 16},
-    ),
+    "OlmoHybrid": ("OlmoHybridForCausalLM", {**DELTA_RULE, "linear_num_key_heads": 4, "linear_value_head_dim": 16}),
     "Jamba": (
         "JambaForCausalLM",
         {

@@ -69,9 +69,7 @@ def watched(engine: Engine) -> WatchedModel:
     return model
 
 
-def ask(
-    session: str, cut: int = 400, max_tokens: int = 8, increment: str = "", alternatives: int = 0
-) -> CompletionRequest:
+def ask(session: str, cut: int = 400, max_tokens: int = 8, increment: str = "", alternatives: int = 0) -> CompletionRequest:
     prompt = Prompt(f"# {session}\n" + SOURCE[:cut], SOURCE[cut : cut + 60], increment)
     return CompletionRequest(session, prompt, max_tokens, StopRule(indent=0), alternatives=alternatives)
 
@@ -81,8 +79,7 @@ def test_sessions_that_decode_together_share_their_forwards(engine: Engine, watc
         engine.complete(ask(session, max_tokens=0))
     watched.forwards.clear()
     answers = finish(
-        engine,
-        *(begin(engine, ask(session, max_tokens=tokens)) for session, tokens in zip("abc", (8, 3, 6), strict=True)),
+        engine, *(begin(engine, ask(session, max_tokens=tokens)) for session, tokens in zip("abc", (8, 3, 6), strict=True))
     )
     forwards = [answer.usage.forwards for answer in answers]
     assert len(watched.forwards) == max(forwards) < sum(forwards)
@@ -197,9 +194,7 @@ def test_cancellation_is_seen_before_the_next_forward(engine: Engine, watched: W
     engine.check_integrity()
 
 
-def test_a_failing_forward_is_told_to_all_who_shared_it_and_to_nobody_else(
-    engine: Engine, watched: WatchedModel
-) -> None:
+def test_a_failing_forward_is_told_to_all_who_shared_it_and_to_nobody_else(engine: Engine, watched: WatchedModel) -> None:
     expected = engine.complete(structs.replace(ask("a"), reuse=False)).text
     runs = [begin(engine, ask("a")), begin(engine, ask("b"))]
     engine.step()

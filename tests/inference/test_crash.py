@@ -91,9 +91,7 @@ def save_for_ever(folder: Path) -> None:
 
 @pytest.mark.parametrize("lines", [1, 40])
 def test_a_process_that_is_killed_while_it_saves_leaves_all_that_it_had_saved(lines: int, tmp_path: Path) -> None:
-    code = (
-        "import sys, pathlib; from tests.inference import test_crash as it; it.save_for_ever(pathlib.Path(sys.argv[1]))"
-    )
+    code = "import sys, pathlib; from tests.inference import test_crash as it; it.save_for_ever(pathlib.Path(sys.argv[1]))"
     with subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout
         told = [process.stdout.readline() for _ in range(lines)]

@@ -22,9 +22,7 @@ def test_operators_over_several_devices_are_refused(cuda: SimulatedCuda, other: 
         torch.ones(3, device="cuda:0") + torch.ones(3, device=other)
 
 
-@pytest.mark.parametrize(
-    "read", [lambda x: x.tolist(), torch.Tensor.item, torch.Tensor.cpu, lambda _: torch.cuda.synchronize()]
-)
+@pytest.mark.parametrize("read", [lambda x: x.tolist(), torch.Tensor.item, torch.Tensor.cpu, lambda _: torch.cuda.synchronize()])
 def test_within_a_capture_the_host_gets_no_value(cuda: SimulatedCuda, read: object) -> None:
     x = torch.ones(1, device="cuda")
     with pytest.raises(RuntimeError, match="not permitted"), torch.cuda.graph(torch.cuda.CUDAGraph()):

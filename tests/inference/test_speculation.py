@@ -66,11 +66,7 @@ def test_asking_again_is_one_forward_for_as_much_as_fits_into_it(tiny_tokenizer:
     assert first.text == LINE
     model.forwards.clear()
     again = engine.complete(ask("x = 1; "))
-    assert (again.text, again.finish_reason, again.mean_logprob) == (
-        first.text,
-        first.finish_reason,
-        first.mean_logprob,
-    )
+    assert (again.text, again.finish_reason, again.mean_logprob) == (first.text, first.finish_reason, first.mean_logprob)
     assert model.forwards[0] == SHORT_TOKENS
     assert len(model.forwards) == again.usage.forwards == -(-(len(tiny_tokenizer.encode(LINE)) + 1) // SHORT_TOKENS)
     assert again.usage.recomputed_tokens == 1
@@ -156,9 +152,7 @@ WORDS = ["def ", "main", "(", ")", ":\n", "    ", "return", " x", "\n", "'é'", 
 @pytest.mark.parametrize("changes", [{}, {"kernel": False}, {"healing": "on"}, {"dtype": "bfloat16"}], ids=str)
 def test_no_text_changes(tmp_path_factory: pytest.TempPathFactory, changes: dict[str, object]) -> None:
     """Typing, deleting, asking again and accepting, single lines and blocks, with and without guesses."""
-    folder = write_checkpoint(
-        tmp_path_factory.mktemp("m"), hidden_size=64, num_attention_heads=2, num_key_value_heads=1
-    )
+    folder = write_checkpoint(tmp_path_factory.mktemp("m"), hidden_size=64, num_attention_heads=2, num_key_value_heads=1)
     options = EngineOptions(str(folder), **{"dtype": "float32", "context_tokens": 512, "threads": 1, **changes})  # type: ignore[arg-type]
     guessing, plain = load_engine(options), load_engine(replace(options, speculation=False))
     accepted = 0

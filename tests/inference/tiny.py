@@ -41,9 +41,7 @@ def write_tokenizer(path: Path, vocabulary_size: int = 600, markers: tuple[str, 
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence([split, byte_level])
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
-        vocab_size=vocabulary_size,
-        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-        show_progress=False,
+        vocab_size=vocabulary_size, initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), show_progress=False
     )
     tokenizer.train_from_iterator(training_text().splitlines(keepends=True), trainer)
     tokenizer.add_special_tokens([AddedToken(marker, special=True) for marker in markers])
@@ -67,9 +65,7 @@ def write_checkpoint(folder: Path, kind: str = "Llama", markers: tuple[str, ...]
             spread = 0.02 if "embed" in name else 0.3
             offset = 1.0 if "norm" in name else 0.0
             parameter.copy_(offset + spread * torch.randn_like(parameter))
-        model.lm_head.weight[_broken_tokens(folder / "tokenizer.json", markers)] = (
-            0.0  # so that it generates readable text
-        )
+        model.lm_head.weight[_broken_tokens(folder / "tokenizer.json", markers)] = 0.0  # so that it generates readable text
     model.save_pretrained(folder)
     return folder
 

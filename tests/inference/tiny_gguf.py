@@ -34,9 +34,7 @@ NAMES = {
 }
 
 
-def write_gguf(
-    path: Path, checkpoint: Path, kind: str = "F32", changes: Mapping[str, Any] | None = None, **kinds: str
-) -> Path:
+def write_gguf(path: Path, checkpoint: Path, kind: str = "F32", changes: Mapping[str, Any] | None = None, **kinds: str) -> Path:
     """The checkpoint with its matrices in the type `kind`, or for names that contain it, that of `kinds`.
 
     `changes` are put over the fields; None takes a field away.
@@ -55,10 +53,7 @@ def write_gguf(
 
 
 def write_file(
-    path: Path,
-    fields: Fields,
-    tensors: Mapping[str, tuple[np.ndarray[Any, Any], str]],
-    changes: Mapping[str, Any] | None = None,
+    path: Path, fields: Fields, tensors: Mapping[str, tuple[np.ndarray[Any, Any], str]], changes: Mapping[str, Any] | None = None
 ) -> Path:
     """A GGUF file with these fields and tensors; a tensor of bytes is written as blocks of its type."""
     writer = gguf.GGUFWriter(path, fields.get("general.architecture", ""))  # an empty one is not written
@@ -111,9 +106,7 @@ def tokenizer_fields(path: Path, pre: str = "qwen2") -> Fields:
         "tokenizer.ggml.model": "gpt2",
         "tokenizer.ggml.pre": pre,
         "tokenizer.ggml.tokens": [tokens.get(id_, f"[PAD{id_}]") for id_ in ids],
-        "tokenizer.ggml.token_type": [
-            gguf.TokenType.CONTROL if id_ in added.values() else _kind(id_ in tokens) for id_ in ids
-        ],
+        "tokenizer.ggml.token_type": [gguf.TokenType.CONTROL if id_ in added.values() else _kind(id_ in tokens) for id_ in ids],
         "tokenizer.ggml.merges": [" ".join(pair) for pair in definition["model"]["merges"]],
     }
 

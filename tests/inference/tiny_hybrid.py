@@ -39,11 +39,7 @@ def write_hybrid(path: Path, tokenizer: Path) -> Path:
     shapes = {"token_embd": (vocabulary, HIDDEN), "token_embd_norm": (HIDDEN,)}
     for number, layer in enumerate(LAYERS):
         mixing = (
-            {
-                "shortconv.conv": (HIDDEN, KEPT),
-                "shortconv.in_proj": (3 * HIDDEN, HIDDEN),
-                "shortconv.out_proj": (HIDDEN,) * 2,
-            }
+            {"shortconv.conv": (HIDDEN, KEPT), "shortconv.in_proj": (3 * HIDDEN, HIDDEN), "shortconv.out_proj": (HIDDEN,) * 2}
             if layer == "conv"
             else {
                 "attn_q": (HIDDEN, HIDDEN),

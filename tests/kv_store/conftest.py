@@ -51,9 +51,7 @@ def kv() -> PrefixKV:
 def make_store(kv: PrefixKV, tmp_path: Path) -> Callable[..., PagedStore]:
     """A store with budgets in tokens (each page on disk costs its overhead on top), over tmp_path."""
 
-    def make(
-        device: int = 1000, host: int = 0, disk: int = 0, fingerprint: str = "model", root: Path = tmp_path
-    ) -> PagedStore:
+    def make(device: int = 1000, host: int = 0, disk: int = 0, fingerprint: str = "model", root: Path = tmp_path) -> PagedStore:
         tiers = [Tier("device", device * kv.bytes_per_token, TensorStorage("cpu"))]
         if host:
             tiers.append(Tier("host", host * kv.bytes_per_token, TensorStorage("cpu")))

@@ -143,9 +143,7 @@ def test_other_models_are_removed_unless_in_use(tmp_path: Path) -> None:
     assert (tmp_path / "0123456789abcdef").exists(), "no folder of ours"
 
 
-def test_who_opens_a_folder_while_it_is_removed_waits_for_the_removal(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_who_opens_a_folder_while_it_is_removed_waits_for_the_removal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     PageFolder(tmp_path, "idle", BytesCodec()).close()
     ours = PageFolder(tmp_path, "ours", BytesCodec())
     opened: list[PageFolder] = []

@@ -7,14 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kv_store import page_tree
-from kv_store.page_tree import (
-    COMPARED_AT_ONCE,
-    REMEMBERED_OWNERS,
-    REMEMBERED_TAILS,
-    Page,
-    PageTree,
-    common_prefix_length,
-)
+from kv_store.page_tree import COMPARED_AT_ONCE, REMEMBERED_OWNERS, REMEMBERED_TAILS, Page, PageTree, common_prefix_length
 
 FULL = tuple(range(16))
 

@@ -129,12 +129,7 @@ def test_what_is_on_disk_already_stays_there_if_it_was_used_recently(kv, make_st
     store.save()
     store.close()
     store = make_store(disk=48)
-    assert {name: loadable(kv, store, token_ids) for name, token_ids in prompts.items()} == {
-        "w": 16,
-        "x": 16,
-        "y": 0,
-        "z": 16,
-    }
+    assert {name: loadable(kv, store, token_ids) for name, token_ids in prompts.items()} == {"w": 16, "x": 16, "y": 0, "z": 16}
 
 
 def test_what_is_pinned_is_saved_too(kv, make_store) -> None:
@@ -334,11 +329,7 @@ DAMAGES: list[tuple[str, Callable[[Path], object], str]] = [
     ("a pipe for the lock", lambda path: in_place_of(os.mkfifo)(path.with_name("lock")), "not a regular file"),
     ("a file for the folder", lambda path: replace_folder(path.parent, Path.touch), "File exists"),
     ("a pipe for the folder", lambda path: replace_folder(path.parent, os.mkfifo), "File exists"),
-    (
-        "a link for the folder",
-        lambda path: replace_folder(path.parent, lambda at: at.symlink_to("/tmp")),
-        "symbolic link",
-    ),
+    ("a link for the folder", lambda path: replace_folder(path.parent, lambda at: at.symlink_to("/tmp")), "symbolic link"),
 ]
 
 
@@ -429,9 +420,7 @@ def test_more_than_the_budget_is_refused(saved: None, kv, make_store, tmp_path: 
     assert len(page_files(tmp_path)) == 2
 
 
-def test_an_oversized_index_is_not_read(
-    saved: None, kv, make_store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_oversized_index_is_not_read(saved: None, kv, make_store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kv_store.disk_folders.MAX_INDEX_BYTES", 100)
     assert "oversized: more than 100 bytes" in make_store(disk=200).stats().refused[0]
 
@@ -594,9 +583,7 @@ def test_a_purge_that_leaves_files_behind_is_an_error(saved: None, tmp_path: Pat
         purge_saved(tmp_path, "a")
 
 
-def test_what_cannot_be_purged_alone_goes_with_all_the_rest(
-    kv, make_store, tmp_path: Path, monkeypatch, caplog
-) -> None:
+def test_what_cannot_be_purged_alone_goes_with_all_the_rest(kv, make_store, tmp_path: Path, monkeypatch, caplog) -> None:
     store = make_store(disk=200)
     insert(kv, store, IDS, "run/secret.py")
     insert(kv, store, tuple(range(100, 132)), "run/other.py")

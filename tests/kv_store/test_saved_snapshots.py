@@ -32,11 +32,7 @@ Opened = Callable[..., PagedStore]
 
 def state(position: int, device: torch.device | str = "cpu") -> StateSnapshot:
     """One that tells its position, with a layer that keeps nothing."""
-    tensors = (
-        torch.full((2, 4), position, device=device).float(),
-        None,
-        torch.full((5,), -position).float().to(device),
-    )
+    tensors = (torch.full((2, 4), position, device=device).float(), None, torch.full((5,), -position).float().to(device))
     return StateSnapshot(tensors, STATE_BYTES)
 
 
@@ -183,9 +179,7 @@ def test_a_purged_document_leaves_no_state_on_disk(saved: None, opened: Opened, 
     assert snapshot_files(tmp_path) == list(tmp_path.rglob("*.safetensors")) == []
 
 
-def test_the_disk_keeps_the_latest_within_its_budget_and_the_index_has_only_these(
-    opened: Opened, tmp_path: Path
-) -> None:
+def test_the_disk_keeps_the_latest_within_its_budget_and_the_index_has_only_these(opened: Opened, tmp_path: Path) -> None:
     store = opened(memory=1, disk=2)
     for number in range(5):
         insert(store, [*range(number, number + 3)], 3, session=f"client/{number}")

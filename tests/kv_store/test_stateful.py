@@ -223,10 +223,7 @@ def test_everything_adds_up_whatever_is_done(
 
 
 @settings(deadline=None, max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(
-    prompts=st.lists(st.lists(st.integers(0, 1), max_size=50), max_size=12),
-    asked=st.lists(st.integers(0, 1), max_size=60),
-)
+@given(prompts=st.lists(st.lists(st.integers(0, 1), max_size=50), max_size=12), asked=st.lists(st.integers(0, 1), max_size=60))
 def test_with_room_for_all_a_match_is_the_longest_common_prefix(kv, make_store, prompts, asked) -> None:
     store = make_store(device=10_000)
     for number, prompt in enumerate(prompts):

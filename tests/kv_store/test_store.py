@@ -36,10 +36,7 @@ SABOTAGE = {
     "wrong evictable bytes": ("tier.evictable_bytes += 1", "evictable bytes"),
     "wrong tokens counted": ("tier.tokens += 1", "tier counts .* tokens"),
     "over budget": ("tier.budget_bytes = 100", "over its budget"),
-    "wrong order": (
-        "for page in reversed(list(tier.evictable)): tier.touch(page)",
-        "would leave the device tier before",
-    ),
+    "wrong order": ("for page in reversed(list(tier.evictable)): tier.touch(page)", "would leave the device tier before"),
     "held for nothing": ("tier.hold(next(iter(tier.evictable)))", "is not held, but"),
     "evictable though held": ("tier.release(first)", "is held, but"),
     "orphaned file": ('(store._folder.folder / "000000ff.safetensors").write_bytes(b"")', "files of no page"),

@@ -25,9 +25,7 @@ class FullStorage(MemoryStorage):
 
 
 def make(*tiers: tuple[int, MemoryStorage]) -> PagedStore:
-    return PagedStore(
-        [Tier(f"tier{level}", tokens * BYTES, storage) for level, (tokens, storage) in enumerate(tiers)], BYTES
-    )
+    return PagedStore([Tier(f"tier{level}", tokens * BYTES, storage) for level, (tokens, storage) in enumerate(tiers)], BYTES)
 
 
 def insert(store: PagedStore, first: int, count: int, session: str = "a") -> int:

@@ -37,9 +37,7 @@ def corpus_folder(environment: Path, tmp_path_factory: pytest.TempPathFactory) -
     folder = tmp_path_factory.mktemp("corpus")
     documents, manifest = collect(installed_packages(environment), CollectOptions(hold_out=("gamma",)))
     write_corpus(folder, documents, manifest)
-    train_tokenizer((document.text for document in documents["train"]), VOCABULARY_SIZE).save(
-        str(folder / "tokenizer.json")
-    )
+    train_tokenizer((document.text for document in documents["train"]), VOCABULARY_SIZE).save(str(folder / "tokenizer.json"))
     return folder
 
 

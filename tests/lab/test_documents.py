@@ -27,9 +27,7 @@ def shown() -> Iterator[tuple[str, str, str]]:
             for program, rest in SHOWN.findall(block):
                 name, *words = shlex.split(rest.replace("\\\n", " "), comments=True)
                 if program != "midfill" or name in ("train", "eval"):
-                    yield from (
-                        (program, name, word.partition("=")[0]) for word in ["--help", *words] if word[:2] == "--"
-                    )
+                    yield from ((program, name, word.partition("=")[0]) for word in ["--help", *words] if word[:2] == "--")
 
 
 @pytest.mark.parametrize(("program", "name"), sorted({row[:2] for row in shown()}))

@@ -24,15 +24,7 @@ from websockets.http11 import Request, Response
 from websockets.server import ServerProtocol
 
 from protocol.errors import AlreadyServed, MidfillError
-from protocol.messages import (
-    PROTOCOL_VERSION,
-    Completion,
-    CompletionRequest,
-    CoreMemory,
-    CoreStatus,
-    TierMemory,
-    Usage,
-)
+from protocol.messages import PROTOCOL_VERSION, Completion, CompletionRequest, CoreMemory, CoreStatus, TierMemory, Usage
 from protocol.rendezvous import CoreAddress, address_file, hold, read_or_make_token, runtime_folder, write_address
 from protocol.tokens import PROOF_PATH, proof
 from protocol.wire import (

@@ -24,11 +24,7 @@ from tests.lsp_server.fake_core import FakeCore
 @pytest.mark.parametrize("kind", [0, 1, 2, 3, None, "Automatic"])
 async def test_tolerates_trigger_kinds(editor: Editor, kind: object) -> None:
     editor.open("a")
-    params = {
-        "textDocument": {"uri": URI},
-        "position": {"line": 0, "character": 1},
-        "context": {"triggerKind": kind},
-    }
+    params = {"textDocument": {"uri": URI}, "position": {"line": 0, "character": 1}, "context": {"triggerKind": kind}}
     result = await editor.ask_in_json(types.TEXT_DOCUMENT_INLINE_COMPLETION, params)
     assert len(result.items) == 1
 

@@ -87,9 +87,7 @@ def change_of(uri: str, text: str) -> bytes:
 
 
 @pytest.mark.parametrize("lost", [change_of(URI, "X").replace(b"X", b"\xff"), change_of(URI, "X")[:-9]])
-async def test_a_change_that_is_not_json_is_a_lost_step(
-    editor: Editor, caplog: pytest.LogCaptureFixture, lost: bytes
-) -> None:
+async def test_a_change_that_is_not_json_is_a_lost_step(editor: Editor, caplog: pytest.LogCaptureFixture, lost: bytes) -> None:
     caplog.set_level(logging.WARNING, "lsp_server")
     editor.open("a\n")
     editor.open("b\n", uri="file:///project/other.py")

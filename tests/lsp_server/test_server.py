@@ -43,12 +43,7 @@ async def test_tells_the_cost_of_an_answer(editor: Editor) -> None:
     await editor.suggest(0, 1)
     usage = await editor.last_usage()
     assert (usage.textDocument.uri, usage.version, usage.position.character) == (URI, 1, 1)
-    assert (usage.isPrefetch, usage.source, usage.cacheOutcome, usage.usage.recomputed_tokens) == (
-        False,
-        "core",
-        "hit",
-        1,
-    )
+    assert (usage.isPrefetch, usage.source, usage.cacheOutcome, usage.usage.recomputed_tokens) == (False, "core", "hit", 1)
 
 
 async def test_clients_that_do_not_know_resync_get_words(core: FakeCore) -> None:
@@ -64,8 +59,7 @@ async def test_clients_that_do_not_know_resync_get_words(core: FakeCore) -> None
 
 
 @pytest.mark.parametrize(
-    ("uri", "name"),
-    [("file:///a/b%20c.py", "b c.py"), ("nb.ipynb#python", "nb.ipynb"), ("file://[x/a.py", "a.py"), ("", "")],
+    ("uri", "name"), [("file:///a/b%20c.py", "b c.py"), ("nb.ipynb#python", "nb.ipynb"), ("file://[x/a.py", "a.py"), ("", "")]
 )
 async def test_a_long_prefill_is_named_by_its_file_whatever_the_uri(uri: str, name: str) -> None:
     shown: list[str] = []
@@ -107,9 +101,7 @@ def last(editor: Editor) -> tuple[Any, Any]:
 
 
 @asynccontextmanager
-async def reading(
-    core: FakeCore, *, progress: bool = True
-) -> AsyncIterator[tuple[Editor, asyncio.Task[str], asyncio.Event]]:
+async def reading(core: FakeCore, *, progress: bool = True) -> AsyncIterator[tuple[Editor, asyncio.Task[str], asyncio.Event]]:
     """An editor, its request for a suggestion, and the event that ends the reading of the prompt."""
     read = core.hold("x")
     async with editor_on(core, progress=progress) as editor:
@@ -149,9 +141,7 @@ async def test_a_newer_request_continues_the_progress(core: FakeCore) -> None:
         assert kinds(editor).count("begin") == 1
 
 
-async def test_the_progress_ends_when_the_core_says_nothing_more(
-    core: FakeCore, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_the_progress_ends_when_the_core_says_nothing_more(core: FakeCore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("lsp_server.server._SILENCE_S", 0.1)
     async with reading(core) as (editor, _, _):
         await until(lambda: kinds(editor)[-1:] == ["end"])
@@ -303,9 +293,7 @@ def _pids(starts: Path) -> list[int]:
     return [int(line) for line in starts.read_text().split()]
 
 
-async def test_a_model_s_name_that_is_being_typed_starts_no_core(
-    fake_starts: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_model_s_name_that_is_being_typed_starts_no_core(fake_starts: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("lsp_server.server.SETTLE_S", 0.3)
     async with connected_editor() as editor:
         await editor.start({})

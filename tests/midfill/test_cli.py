@@ -48,9 +48,7 @@ def test_a_core_is_told_what_its_options_say(served: list[Any]) -> None:
     assert (found.engine.weights, found.engine.threads, found.engine.slots) == ("int8", 3, 16)
 
 
-def test_a_core_calls_a_folder_as_language_servers_do(
-    served: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_core_calls_a_folder_as_language_servers_do(served: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "model").mkdir()
     monkeypatch.chdir(tmp_path)
     CliRunner().invoke(app, ["core", "--model", "./model"])
@@ -102,10 +100,7 @@ def test_every_setting_of_a_core_is_an_option_of_its_command() -> None:
     [
         (["core", "--model", "{empty}"], "midfill: {empty} is not a model folder: it has no config.json"),
         (["core", "--model", "no-such"], "midfill: no model 'no-such': it is neither"),
-        (
-            ["lsp", "--tcp", "127.0.0.1:9257"],
-            "midfill: --tcp 127.0.0.1:9257: the language server speaks over stdio alone",
-        ),
+        (["lsp", "--tcp", "127.0.0.1:9257"], "midfill: --tcp 127.0.0.1:9257: the language server speaks over stdio alone"),
         (["lsp", "--max-tokens", "0"], "midfill: --max-tokens = 0: must be at least 1"),
         (["core", "--log-file", "{empty}/no/core.log"], "midfill: {empty}/no/core.log cannot be written: No such file"),
         (["stats", "--html", "{empty}/no/page.html"], "midfill: {empty}/no/page.html cannot be written: No such file"),

@@ -191,9 +191,7 @@ def explained(tmp_path: Path, tiny_model: str, *options: str) -> str:
     (tmp_path / "pyproject.toml").touch()  # only a project is indexed
     (tmp_path / "main.py").write_text("from lib import load\n\nprint(load(\n")
     place = f"{tmp_path / 'main.py'}:3:12"
-    with patch(
-        "midfill.headless.environment._INDEX_S", 120.0
-    ):  # the index is built at low priority, beside other tests
+    with patch("midfill.headless.environment._INDEX_S", 120.0):  # the index is built at low priority, beside other tests
         here = ["--model", tiny_model, "--no-start-core", "--max-tokens", "2"]
         result = CliRunner().invoke(app, ["complete", place, "--explain", *here, *options])
     assert result.exit_code == 0, result.output
@@ -227,10 +225,5 @@ def test_what_stdout_cannot_encode_is_a_question_mark(tmp_path: Path, tiny_model
 
 def test_the_prompt_is_explained_as_json(tmp_path: Path, tiny_model: str, runtime: Path) -> None:
     prompt = json.loads(explained(tmp_path, tiny_model, "--json"))["prompt"]
-    assert prompt[0] == {
-        "part": "snippet",
-        "text": "def load(path: str) -> int:\n",
-        "origin": "definitions",
-        "path": "lib.py",
-    }
+    assert prompt[0] == {"part": "snippet", "text": "def load(path: str) -> int:\n", "origin": "definitions", "path": "lib.py"}
     assert prompt[-1] == {"part": "increment", "text": "from lib import load\n\nprint(load("}

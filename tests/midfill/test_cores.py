@@ -136,9 +136,7 @@ def test_a_model_is_unloaded_and_what_is_resident_is_freed(start: Start, tmp_pat
     assert run("unload")[1].startswith("unloaded one (process ")
 
 
-def test_what_no_core_has_open_is_removed_from_disk(
-    runtime: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_no_core_has_open_is_removed_from_disk(runtime: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MIDFILL_CACHE_DIR", str(tmp_path / "kv"))
     saved = tmp_path / "kv" / "0123456789abcdef"
     saved.mkdir(parents=True)

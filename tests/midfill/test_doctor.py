@@ -72,9 +72,7 @@ def test_problems_end_with_status_1(tmp_path: Path, runtime: Path) -> None:
     assert result.stdout.count("✗") == 1
 
 
-def test_what_is_at_its_default_is_shown_on_request(
-    tiny_model: str, runtime: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_at_its_default_is_shown_on_request(tiny_model: str, runtime: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "200")
     short, full = (CliRunner().invoke(app, ["doctor", "--model", tiny_model, *more]).stdout for more in ([], ["--all"]))
     assert short.endswith("✓ no problems found\n")
@@ -133,12 +131,7 @@ def test_gpus(tmp_path: Path) -> None:
     ],
 )
 def test_device(
-    monkeypatch: pytest.MonkeyPatch,
-    settings: Settings,
-    gpus: tuple[Gpu, ...],
-    build: str,
-    name: str,
-    problem: str,
+    monkeypatch: pytest.MonkeyPatch, settings: Settings, gpus: tuple[Gpu, ...], build: str, name: str, problem: str
 ) -> None:
     monkeypatch.setattr("inference.loading.choices.version_of", lambda _: build)
     monkeypatch.setattr("platform.system", lambda: "Linux")
@@ -222,9 +215,7 @@ def test_where_settings_come_from() -> None:
     assert "secret" not in str(section)
 
 
-def test_a_bad_variable_is_one_problem_among_others(
-    tmp_path: Path, runtime: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_bad_variable_is_one_problem_among_others(tmp_path: Path, runtime: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MIDFILL_MAX_TOKENS", "many")
     monkeypatch.setenv("MIDFILL_DEVICE", "")
     result = CliRunner().invoke(app, ["doctor", "--json", "--model", str(tmp_path)])
@@ -266,11 +257,7 @@ async def test_a_core_that_does_not_answer_or_is_of_another_version(runtime: Pat
 @pytest.mark.parametrize(
     ("settings", "state", "told"),
     [
-        (
-            Settings(core="ws://127.0.0.1:9/ws", core_token="secret"),
-            "unreachable",
-            "correct the settings core and core_token",
-        ),
+        (Settings(core="ws://127.0.0.1:9/ws", core_token="secret"), "unreachable", "correct the settings core and core_token"),
         (Settings(core="wss://gpu-box:8765"), "not asked", "set coreToken"),  # this machine's token goes to no other
     ],
 )
@@ -303,11 +290,7 @@ def test_json() -> None:
 
 @pytest.mark.parametrize(
     ("name", "said"),
-    [
-        ("a.py", "on"),
-        (".env", "excluded: This file gets no suggestions"),
-        ("b.py", "off for python: Suggestions are off"),
-    ],
+    [("a.py", "on"), (".env", "excluded: This file gets no suggestions"), ("b.py", "off for python: Suggestions are off")],
 )
 def test_a_file_is_explained_in_the_words_of_the_editors(
     tmp_path: Path, tiny_model: str, runtime: Path, name: str, said: str

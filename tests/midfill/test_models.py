@@ -88,9 +88,7 @@ def test_what_only_llama_server_runs_is_offered_with_it(hybrid: Path, llama_serv
         assert "install llama.cpp, with its llama-server on the PATH" in problem
 
 
-def test_a_setting_that_the_core_refuses_is_no_reason_for_another_engine(
-    home: Path, llama_server: Path, tiny_gguf: str
-) -> None:
+def test_a_setting_that_the_core_refuses_is_no_reason_for_another_engine(home: Path, llama_server: Path, tiny_gguf: str) -> None:
     copy(tiny_gguf, home / "whole.gguf")
     settings = Settings(model=str(home / "whole.gguf"), weights="fp8")
     (choice,) = [choice for choice in choices(settings, ()) if choice.model.name == settings.model]

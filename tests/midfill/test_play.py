@@ -94,9 +94,7 @@ class Page:
 
     def start(self, model: str) -> None:
         capabilities = {"textDocument": {"inlineCompletion": {}}, "experimental": {"midfill": True}}
-        self.ask(
-            "initialize", {"processId": None, "capabilities": capabilities, "initializationOptions": {"model": model}}
-        )
+        self.ask("initialize", {"processId": None, "capabilities": capabilities, "initializationOptions": {"model": model}})
         self.send("initialized", {})
         while self.hear(method="midfill/status")["params"]["state"] != "ready":
             pass

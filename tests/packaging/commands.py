@@ -22,9 +22,7 @@ SESSION = "".join(
 """What an editor writes to a language server that it only starts and ends."""
 
 
-def run(
-    command: Sequence[object], home: Path, *, stdin: str = "", **variables: str
-) -> subprocess.CompletedProcess[str]:
+def run(command: Sequence[object], home: Path, *, stdin: str = "", **variables: str) -> subprocess.CompletedProcess[str]:
     """The command's end and output; it runs in `home`, with the path and the given variables alone."""
     environment = {"HOME": str(home), "PATH": os.environ["PATH"], "MIDFILL_RUNTIME_DIR": str(home), "COLUMNS": "200"}
     return subprocess.run(

@@ -154,9 +154,7 @@ def test_a_runtime_folder_that_cannot_be_made_is_named(tmp_path: Path, monkeypat
 
 @posix
 @pytest.mark.parametrize("mode", [0o777, 0o1777, 0o720])
-def test_a_runtime_folder_that_others_can_write_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: int
-) -> None:
+def test_a_runtime_folder_that_others_can_write_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: int) -> None:
     (tmp_path / "run").mkdir()
     (tmp_path / "run").chmod(mode)
     monkeypatch.setenv("MIDFILL_RUNTIME_DIR", str(tmp_path / "run"))

@@ -12,14 +12,7 @@ from hypothesis import strategies as st
 
 from protocol.errors import BadSettings
 from protocol.settings import SETTINGS, Settings, chosen_settings, json_name, option_name, variable_name
-from protocol.settings_sources import (
-    is_for_us,
-    read_environment,
-    with_environment,
-    with_json,
-    with_json_text,
-    with_options,
-)
+from protocol.settings_sources import is_for_us, read_environment, with_environment, with_json, with_json_text, with_options
 
 DEFAULTS = Settings()
 
@@ -195,9 +188,7 @@ def test_settings_from_another_program() -> None:
     assert with_json_text(Settings(device="cpu"), given) == Settings(model="a", store_mb=7, device="cpu")
 
 
-TEXTS = st.one_of(
-    st.text(), st.text("~/.:=\\ \0\n-_[]@%,1é\udcff", max_size=40), st.sampled_from(["1e999", "NaN", "٣"])
-)
+TEXTS = st.one_of(st.text(), st.text("~/.:=\\ \0\n-_[]@%,1é\udcff", max_size=40), st.sampled_from(["1e999", "NaN", "٣"]))
 VALUES = st.recursive(
     st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), TEXTS),
     lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(TEXTS, inner, max_size=3)),

@@ -14,13 +14,7 @@ LINE = StopRule()
 
 @pytest.mark.parametrize(
     ("text", "kept"),
-    [
-        ("return 1", None),
-        ("return 1\n", "return 1"),
-        ("return 1\r\nx", "return 1"),
-        ("\nreturn", ""),
-        ("", None),
-    ],
+    [("return 1", None), ("return 1\n", "return 1"), ("return 1\r\nx", "return 1"), ("\nreturn", ""), ("", None)],
 )
 def test_single_line(text: str, kept: str | None) -> None:
     check(text, LINE, kept)

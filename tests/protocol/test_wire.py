@@ -73,13 +73,7 @@ def test_half_a_surrogate_pair_is_a_replacement_character(text: bytes, value: ob
 
 @pytest.mark.parametrize(
     "text",
-    [
-        b'{"a": "\\ud83d"',
-        b'{"a": NaN, "b": "\\ud83d"}',
-        '{"a": 1}'.encode("utf-16"),
-        b'{"a": "\xed\xa0\xbd"}',
-        b'{"a": "\n"}',
-    ],
+    [b'{"a": "\\ud83d"', b'{"a": NaN, "b": "\\ud83d"}', '{"a": 1}'.encode("utf-16"), b'{"a": "\xed\xa0\xbd"}', b'{"a": "\n"}'],
 )
 def test_what_is_no_json_is_refused(text: bytes) -> None:
     with pytest.raises((msgspec.DecodeError, UnicodeDecodeError)):

@@ -69,9 +69,7 @@ def _check_chunk(architecture: Architecture, positions: int, chunk: Chunk) -> No
     if count == 0:
         raise ValueError("a chunk needs at least one new token")
     if min(token_ids) < 0 or max(token_ids) >= architecture.vocabulary:
-        raise ValueError(
-            f"token ids {min(token_ids)} to {max(token_ids)} exceed the vocabulary of {architecture.vocabulary}"
-        )
+        raise ValueError(f"token ids {min(token_ids)} to {max(token_ids)} exceed the vocabulary of {architecture.vocabulary}")
     if not 0 <= chunk.wanted <= count:
         raise ValueError(f"a chunk of {count} tokens cannot give {chunk.wanted} logits")
     if not isinstance(workspace, KVWorkspace):
@@ -82,9 +80,7 @@ def _check_chunk(architecture: Architecture, positions: int, chunk: Chunk) -> No
     shape = workspace.shape
     expected = (architecture.kv_layers or architecture.layers, architecture.kv_heads, architecture.head_dim)
     if (shape.num_layers, shape.num_kv_heads, shape.head_dim) != expected:
-        raise ValueError(
-            f"the workspace has shape {shape}: expected layers, key-value heads and head dimension {expected}"
-        )
+        raise ValueError(f"the workspace has shape {shape}: expected layers, key-value heads and head dimension {expected}")
     if shape.dtype not in KV_DTYPES or workspace.device.type != "cpu":
         raise ValueError(f"the workspace has {shape.dtype} on {workspace.device}: expected float32 or bfloat16 on cpu")
     if architecture.layer_kinds and not isinstance(workspace, RecurrentWorkspace):
@@ -151,9 +147,7 @@ class KernelDecoder:
         found = (CChoice * sum(chunk.wanted for chunk in chunks))()
         self._run(chunks, None, found)
         each = iter(found)
-        return [
-            tuple(Choice(choice.token_id, choice.logprob) for choice in islice(each, chunk.wanted)) for chunk in chunks
-        ]
+        return [tuple(Choice(choice.token_id, choice.logprob) for choice in islice(each, chunk.wanted)) for chunk in chunks]
 
     def _run(self, chunks: Sequence[Chunk], logits: int | None, choices: ctypes.Array[CChoice] | None) -> None:
         check_call(self.architecture, self._positions, chunks)
@@ -241,9 +235,7 @@ class KernelDecoder:
             delta_norm=self._address(None if delta is None else pad_vector(delta.norm, 1)),
         )
 
-    def _rows_by_type(
-        self, weight: Matrix, bias: Tensor | None, weight_type: WeightType, following: CMatrix | None
-    ) -> CMatrix:
+    def _rows_by_type(self, weight: Matrix, bias: Tensor | None, weight_type: WeightType, following: CMatrix | None) -> CMatrix:
         """Rows of several quantized types, as many GGUF files have, as matrices of one type each, in a list.
 
         `following` ends the list.
@@ -288,9 +280,7 @@ def _c_sequence(chunk: Chunk) -> CSequence:
     workspace = chunk.workspace
     assert isinstance(workspace, KVWorkspace)
     layer, value, head, _, _ = workspace.buffer.stride()
-    before, after = (
-        workspace.states(chunk.start, chunk.stop) if isinstance(workspace, RecurrentWorkspace) else (None, None)
-    )
+    before, after = workspace.states(chunk.start, chunk.stop) if isinstance(workspace, RecurrentWorkspace) else (None, None)
     return CSequence(
         kv=workspace.buffer.data_ptr(),
         layer_stride=layer,

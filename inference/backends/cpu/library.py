@@ -206,9 +206,7 @@ def usable_cores(system: Path = SYSTEM) -> int:
 
     Two hardware threads of a core count once: they share the resources that limit short forwards.
     """
-    siblings = [
-        system / f"sys/devices/system/cpu/cpu{thread}/topology/thread_siblings_list" for thread in _allowed_threads()
-    ]
+    siblings = [system / f"sys/devices/system/cpu/cpu{thread}/topology/thread_siblings_list" for thread in _allowed_threads()]
     known = all(path.is_file() for path in siblings)  # on Linux
     cores = len({path.read_text() for path in siblings}) if known else len(siblings)
     return min(cores, usable_threads(system), MOST_CORES)

@@ -111,9 +111,7 @@ class AttentionSpan:
             return alone.reshape(q.shape)
         shared = (-1, group, -1, -1)
         keys, values = keys.expand(shared), values.expand(shared)
-        return F.scaled_dot_product_attention(
-            q, keys, values, attn_mask=self.mask, is_causal=self.is_causal, scale=scale
-        )
+        return F.scaled_dot_product_attention(q, keys, values, attn_mask=self.mask, is_causal=self.is_causal, scale=scale)
 
 
 class Decoder:
@@ -196,12 +194,7 @@ class Decoder:
         return spans
 
     def _attention(
-        self,
-        index: int,
-        layer: LayerWeights[Tensor],
-        x: Tensor,
-        spans: Sequence[SequenceSpan],
-        tables: Sequence[Tensor],
+        self, index: int, layer: LayerWeights[Tensor], x: Tensor, spans: Sequence[SequenceSpan], tables: Sequence[Tensor]
     ) -> Tensor:
         """x: [tokens, hidden]; tables: cosines and sines [tokens, head_dim]; the result is [tokens, hidden]."""
         shape = self.architecture

@@ -72,9 +72,7 @@ def _fp8(matrix: Tensor) -> Tensor:
     if any(side % FP8_SIDES for side in matrix.shape):
         return matrix
     kernel = KernelPreference.TORCH  # AUTO searches for another package at every product
-    activations = QuantizeTensorToFloat8Kwargs(
-        granularity=PerRow(), hp_value_lb=LEAST_MAGNITUDE, kernel_preference=kernel
-    )
+    activations = QuantizeTensorToFloat8Kwargs(granularity=PerRow(), hp_value_lb=LEAST_MAGNITUDE, kernel_preference=kernel)
     rounded: Tensor = Float8Tensor.from_hp(
         matrix,
         granularity=PerRow(),

@@ -58,9 +58,7 @@ class SplitSpan:
         return attend(q, k, v, self.address, self.start, self.max_tokens, layer, scale)
 
 
-def attend(
-    q: Tensor, k: Tensor, v: Tensor, address: Tensor, start: Tensor, max_tokens: int, layer: int, scale: float
-) -> Tensor:
+def attend(q: Tensor, k: Tensor, v: Tensor, address: Tensor, start: Tensor, max_tokens: int, layer: int, scale: float) -> Tensor:
     """Write k and v [kv_heads, tokens, head_dim] to a layer of the workspace at `address`, from position `start` on.
 
     Returns the causal attention of q [kv_heads, group, tokens, head_dim] to them and what is before, shaped as q.
@@ -75,9 +73,7 @@ def attend(
     stats = torch.empty(splits, heads, rows, 2, dtype=torch.float32, device=q.device)
     out = torch.empty(tokens, heads, group, size, dtype=q.dtype, device=q.device)
     dtype = _TYPES[q.dtype]
-    _write[(heads, tokens)](
-        k, v, address, start, at, values, head_stride, *k.stride()[:2], *v.stride()[:2], D=size, DTYPE=dtype
-    )
+    _write[(heads, tokens)](k, v, address, start, at, values, head_stride, *k.stride()[:2], *v.stride()[:2], D=size, DTYPE=dtype)
     _partial[(heads, splits, triton.cdiv(rows, block_rows))](
         q, address, start, sums, stats, at, values, head_stride, *q.stride()[:3], scale,
         T=tokens, G=group, D=size, HEADS=heads, SPLITS=splits, ROWS=block_rows, KEYS=KEYS, DTYPE=dtype,

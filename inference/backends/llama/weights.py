@@ -36,9 +36,9 @@ class StoredRows:
         places = self.order[rows]
         first, last = int(places.min()), int(places.max())
         size = (self.tensor.stop - self.tensor.start) // self.tensor.shape[0]
-        stored = np.fromfile(
-            self.path, np.uint8, (last + 1 - first) * size, offset=self.tensor.start + first * size
-        ).reshape(-1, size)[places - first]
+        stored = np.fromfile(self.path, np.uint8, (last + 1 - first) * size, offset=self.tensor.start + first * size).reshape(
+            -1, size
+        )[places - first]
         if self.tensor.kernel_type is None:
             return quantize(gguf_blocks.dequantized(stored, self.tensor.type_name), "int8")
         return gguf_blocks.quantized(stored, self.tensor.type_name)
@@ -225,9 +225,7 @@ class TensorReader:
 class StreamedWeights(Generic[M_co]):
     """Implements `WeightsSource`: reads the weights at each access and keeps none, so that memory holds one layer."""
 
-    def __init__(
-        self, architecture: Architecture, reader: WeightsReader[M_co], progress: Callable[[float], None]
-    ) -> None:
+    def __init__(self, architecture: Architecture, reader: WeightsReader[M_co], progress: Callable[[float], None]) -> None:
         """progress: receives the share of the layers read so far, 0..1."""
         self._architecture = architecture
         self._reader = reader

@@ -89,9 +89,7 @@ class _Reader:
         if not isinstance(alignment, int) or alignment < 1:
             raise _Fault(f"general.alignment is {alignment!r}")
         data = -(-self._at // alignment) * alignment
-        stored = {
-            name: StoredTensor(kind, shape, data + at, data + at + size) for name, kind, shape, at, size in listed
-        }
+        stored = {name: StoredTensor(kind, shape, data + at, data + at + size) for name, kind, shape, at, size in listed}
         if len(stored) < len(listed):
             raise _Fault("it has two tensors of one name")
         end = max((tensor.stop for tensor in stored.values()), default=0)

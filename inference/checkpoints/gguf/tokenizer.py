@@ -92,14 +92,7 @@ PRE_TOKENIZERS = {
     "deepseek-coder": PreTokenizer((r"[\r\n]", r"\s?\p{L}+", r"\s?\p{P}+", "[一-龥ࠀ-一가-퟿]+", _DIGIT)),
     **dict.fromkeys(("deepseek-v3", "hunyuan-dense", "joyai-llm", "hy_v4"), _DEEPSEEK3),
     "deepseek-llm": PreTokenizer(
-        (
-            r"[\r\n]",
-            rf"\s?[{_CASED}]+",
-            "\\s?[!-/:-~！-／：-～‘-‟\u3000-。]+",
-            r"\s+$",
-            "[一-龥ࠀ-一가-퟿]+",
-            r"\p{N}+",
-        )
+        (r"[\r\n]", rf"\s?[{_CASED}]+", "\\s?[!-/:-~！-／：-～‘-‟\u3000-。]+", r"\s+$", "[一-龥ࠀ-一가-퟿]+", r"\p{N}+")
     ),
     UNNAMED: PreTokenizer((r"[\p{P}\$\+<=>\^~\|]+", _GPT2, r"\p{N}+", "[0-9][0-9][0-9]")),
 }
@@ -200,8 +193,7 @@ def _byte_level(vocabulary: _Vocabulary) -> dict[str, Any]:
     header = vocabulary.header
     split = pre_tokenizer(str(header.metadata.get("tokenizer.ggml.pre", UNNAMED)), str(header.path))
     steps = [
-        {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": False}
-        for pattern in split.patterns
+        {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": False} for pattern in split.patterns
     ]
     byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
     return {
@@ -257,11 +249,7 @@ def _sentencepiece(vocabulary: _Vocabulary) -> dict[str, Any]:
     return definition
 
 
-_KINDS: dict[str, Callable[[_Vocabulary], dict[str, Any]]] = {
-    "gpt2": _byte_level,
-    "llama": _sentencepiece,
-    "gemma4": _gemma4,
-}
+_KINDS: dict[str, Callable[[_Vocabulary], dict[str, Any]]] = {"gpt2": _byte_level, "llama": _sentencepiece, "gemma4": _gemma4}
 
 
 def _added_tokens(vocabulary: _Vocabulary) -> Iterator[dict[str, Any]]:

@@ -11,16 +11,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from inference.core.http.bodies import (
-    MAX_CHOICES,
-    Count,
-    DecodingFields,
-    Name,
-    OtherFields,
-    StopTexts,
-    line_end_of,
-    max_tokens,
-)
+from inference.core.http.bodies import MAX_CHOICES, Count, DecodingFields, Name, OtherFields, StopTexts, line_end_of, max_tokens
 from inference.core.http.requests import Api, TextPiece, cached_tokens, session_of, whole
 from inference.core.http.responses import EVENTS, error_event, event, streamed
 from protocol.messages import MAX_SNIPPETS, Completion, CompletionRequest, Snippet, StopRule
@@ -32,14 +23,7 @@ OTHERS = OtherFields(
     ignored=frozenset(
         {
             *("model", "samplers", "n_keep", "n_discard", "min_keep", "timings_per_token", "t_max_prompt_ms"),
-            *(
-                "n_cache_reuse",
-                "post_sampling_probs",
-                "penalty_prompt",
-                "repeat_last_n",
-                "mirostat_tau",
-                "mirostat_eta",
-            ),
+            *("n_cache_reuse", "post_sampling_probs", "penalty_prompt", "repeat_last_n", "mirostat_tau", "mirostat_eta"),
             *("dynatemp_exponent", "xtc_threshold", "dry_base", "dry_allowed_length", "dry_penalty_last_n"),
         }
     ),

@@ -140,9 +140,7 @@ class _Asked:
         body = self.body
         for number, prompt in enumerate(body.prompts()):
             echoed, wanted = set[int](), self._wanted(prompt)
-            line_end = (
-                line_end_of(prompt, body.suffix) if isinstance(prompt, str) and not wanted.prompt.marked else "\n"
-            )
+            line_end = line_end_of(prompt, body.suffix) if isinstance(prompt, str) and not wanted.prompt.marked else "\n"
             async for piece in self.asking.pieces(self.request, wanted, body.n, grows=body.stream, line_end=line_end):
                 echo = prompt if body.echo and piece.choice not in echoed and isinstance(prompt, str) else ""
                 echoed.add(piece.choice)
@@ -188,12 +186,7 @@ class OpenAI(Api):
         """The `n` choices of every prompt in these fields of a body, whole or as server-sent events."""
         body = self._bodies.converted(request, values, CompletionsBody, OTHERS)
         body.check()
-        head = {
-            "id": f"cmpl-{uuid.uuid4().hex}",
-            "object": "text_completion",
-            "created": int(time.time()),
-            "model": self._model,
-        }
+        head = {"id": f"cmpl-{uuid.uuid4().hex}", "object": "text_completion", "created": int(time.time()), "model": self._model}
         asked = _Asked(self._asking, request, body, [])
         if body.stream:
             return await streamed(_events(head, asked), EVENTS, error_event)

@@ -59,9 +59,7 @@ class Asking:
     cancelled when its client disconnects.
     """
 
-    def __init__(
-        self, scheduler: Scheduler, visit: Callable[[], AbstractContextManager[None]], anchors: TextAnchors
-    ) -> None:
+    def __init__(self, scheduler: Scheduler, visit: Callable[[], AbstractContextManager[None]], anchors: TextAnchors) -> None:
         """`visit` counts a client as present for the duration of the context."""
         self.scheduler = scheduler
         self._visit = visit
@@ -82,9 +80,7 @@ class Asking:
         """The prompt for a cursor between two texts, as `TextAnchors.prompt` lays it, with \\n for all line ends."""
         before, after = inward(before), inward(after)
         files = tuple(Snippet(file.path, inward(file.text)) for file in files)
-        return self._anchors.prompt(
-            session, before, after, files, prefetch=prefetch, steady=steady, repeatable=repeatable
-        )
+        return self._anchors.prompt(session, before, after, files, prefetch=prefetch, steady=steady, repeatable=repeatable)
 
     def rendered(self, wanted: CompletionRequest, text: str, *, repeatable: bool) -> CompletionRequest:
         """The request for a text that may be a rendered prompt; any other is the text before the cursor.
@@ -155,9 +151,7 @@ class Asking:
                 elif more:
                     yield TextPiece(choice, more)
 
-    async def _answers(
-        self, http: HttpRequest, wanted: CompletionRequest, *, grows: bool
-    ) -> AsyncGenerator[str | Completion]:
+    async def _answers(self, http: HttpRequest, wanted: CompletionRequest, *, grows: bool) -> AsyncGenerator[str | Completion]:
         """The text so far, again and again if it `grows`, then the completion; raises the error that it ends with."""
         loop = asyncio.get_running_loop()
         arrived: asyncio.Queue[str | Completion | MidfillError] = asyncio.Queue(_MOST_UNREAD)

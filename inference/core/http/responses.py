@@ -38,9 +38,7 @@ def line(value: object) -> bytes:
     return msgspec.json.encode(value) + b"\n"
 
 
-async def streamed(
-    pieces: AsyncGenerator[bytes], media_type: str, failure: Callable[[MidfillError], bytes]
-) -> Response:
+async def streamed(pieces: AsyncGenerator[bytes], media_type: str, failure: Callable[[MidfillError], bytes]) -> Response:
     """A response of these pieces. Raises what the first one raises; a later error becomes the last piece."""
     first = await anext(pieces)
 
@@ -86,9 +84,7 @@ _TYPES = {  # OpenAI's names
 _CODES = {401: "unauthorized", 403: "forbidden"}
 
 
-def error_response(
-    status: int, message: str, code: str | None = None, headers: Mapping[str, str] | None = None
-) -> JSONResponse:
+def error_response(status: int, message: str, code: str | None = None, headers: Mapping[str, str] | None = None) -> JSONResponse:
     """One error as JSON, in the form of its path's API. `code` defaults to the name of the status."""
     return _Error(status, message, code, headers)
 
@@ -112,9 +108,7 @@ def status_of(error: MidfillError) -> tuple[int, dict[str, str]]:
     """The HTTP status of an error, and its headers."""
     if isinstance(error, Busy):
         return 429, {"Retry-After": str(error.retry_after_s)}
-    return 503 if isinstance(error, BadModel | Cancelled | EngineUnavailable) else 400 if isinstance(
-        error, BadInput
-    ) else 500, {}
+    return 503 if isinstance(error, BadModel | Cancelled | EngineUnavailable) else 400 if isinstance(error, BadInput) else 500, {}
 
 
 def _body(status: int, message: str, code: str | None) -> dict[str, Any]:

@@ -112,9 +112,7 @@ class TextAnchors:
         self._sessions.put(session, anchors, sum(map(_size, anchors)))
 
 
-def _find(
-    known: Sequence[TextAnchor], before: str, after: str, files: Files, steady: bool
-) -> tuple[TextAnchor, int] | None:
+def _find(known: Sequence[TextAnchor], before: str, after: str, files: Files, steady: bool) -> tuple[TextAnchor, int] | None:
     """An anchor that holds, with these files, and where its increment begins; those that had these files come first."""
     for anchor in sorted(known, key=lambda anchor: anchor.files != files):
         start = anchor.start(before, after)

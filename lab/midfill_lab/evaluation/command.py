@@ -40,8 +40,7 @@ class EvalArguments:
     """The options of `midfill eval`, besides settings."""
 
     human_eval: Annotated[
-        Path | None,
-        typer.Option("--human-eval", help="File of HumanEval-Infilling (.jsonl.gz), or the folder with its files."),
+        Path | None, typer.Option("--human-eval", help="File of HumanEval-Infilling (.jsonl.gz), or the folder with its files.")
     ] = None
     held_out: Annotated[
         list[Path] | None,
@@ -67,22 +66,15 @@ class EvalArguments:
         typer.Option("--next-edit", help="Scenarios (a folder of .txtar), or a recorded session: which edit is next?"),
     ] = None
     answers: Annotated[
-        str | None,
-        typer.Option("--answers", help="With --next-edit: score what was recorded of this model, and load none."),
+        str | None, typer.Option("--answers", help="With --next-edit: score what was recorded of this model, and load none.")
     ] = None
     next_edit_format: Annotated[
-        str | None,
-        typer.Option("--next-edit-format", help="zeta-2, zeta-2.1, sweep-a or sweep-b; else by the model's name."),
+        str | None, typer.Option("--next-edit-format", help="zeta-2, zeta-2.1, sweep-a or sweep-b; else by the model's name.")
     ] = None
-    paths: Annotated[
-        list[Path] | None, typer.Argument(metavar="[PATHS]...", help="Of --fidelity.", show_default=False)
-    ] = None
+    paths: Annotated[list[Path] | None, typer.Argument(metavar="[PATHS]...", help="Of --fidelity.", show_default=False)] = None
     paper: Annotated[
         bool,
-        typer.Option(
-            "--paper",
-            help="pass@1 with FIM and EFIM prompts by the protocol of the EFIM paper (arXiv 2505.21889).",
-        ),
+        typer.Option("--paper", help="pass@1 with FIM and EFIM prompts by the protocol of the EFIM paper (arXiv 2505.21889)."),
     ] = False
     models: Annotated[
         str, typer.Option("--models", help="Of --paper, comma separated, one after another.", show_default="--model")
@@ -92,37 +84,25 @@ class EvalArguments:
     ] = None
     splits: Annotated[
         str,
-        typer.Option(
-            "--split", help="Kinds of tasks, comma separated: single-line, multi-line, random-span, random-span-light."
-        ),
+        typer.Option("--split", help="Kinds of tasks, comma separated: single-line, multi-line, random-span, random-span-light."),
     ] = "single-line,random-span"
-    formats: Annotated[str, typer.Option("--format", help="Prompt formats, comma separated: psm, spm, efim.")] = (
-        "psm,spm,efim"
-    )
-    cuts: Annotated[str, typer.Option("--cut", help="Cursor places, comma separated: given, token, character.")] = (
-        "character"
-    )
-    limit: Annotated[int | None, typer.Option(min=1, help="Maximum number of tasks per split, drawn by the seed.")] = (
-        None
-    )
+    formats: Annotated[str, typer.Option("--format", help="Prompt formats, comma separated: psm, spm, efim.")] = "psm,spm,efim"
+    cuts: Annotated[str, typer.Option("--cut", help="Cursor places, comma separated: given, token, character.")] = "character"
+    limit: Annotated[int | None, typer.Option(min=1, help="Maximum number of tasks per split, drawn by the seed.")] = None
     seed: Annotated[int, typer.Option(help="Seed for the choice of tasks and cuts.")] = 0
     max_new_tokens: Annotated[int, typer.Option(min=1, help="Token limit for a completion.")] = 256
     alternatives: Annotated[
-        int,
-        typer.Option(min=0, max=MAX_ALTERNATIVES, help="Alternatives to ask for: how often is one of the texts right?"),
+        int, typer.Option(min=0, max=MAX_ALTERNATIVES, help="Alternatives to ask for: how often is one of the texts right?")
     ] = 0
     best_of: Annotated[
         int,
-        typer.Option(
-            min=1, max=MAX_ALTERNATIVES + 1, help="Texts of which the completion is the one that fits the suffix best."
-        ),
+        typer.Option(min=1, max=MAX_ALTERNATIVES + 1, help="Texts of which the completion is the one that fits the suffix best."),
     ] = 1
     short: Annotated[
         bool, typer.Option("--short", help="Ask with short prompts, as the core does where nothing is resident yet.")
     ] = False
     healing: Annotated[
-        Literal["auto", "on", "off"],
-        typer.Option(help="Token healing (efim); auto: on, unless the checkpoint needs none."),
+        Literal["auto", "on", "off"], typer.Option(help="Token healing (efim); auto: on, unless the checkpoint needs none.")
     ] = "auto"
     allow_code_execution: Annotated[
         bool, typer.Option("--allow-code-execution", help="Run the benchmark's tests on generated code (pass@1).")
@@ -135,8 +115,7 @@ class EvalArguments:
     ] = None
 
     resume: Annotated[
-        bool,
-        typer.Option(help="With --cross-file: keep the tasks in the file of --json, of a run with the same options."),
+        bool, typer.Option(help="With --cross-file: keep the tasks in the file of --json, of a run with the same options.")
     ] = False
 
     @property
@@ -175,9 +154,7 @@ def eval_command(settings: Settings, arguments: EvalArguments) -> None:
     if arguments.cross_file and arguments.alternatives:
         raise BadInput("--cross-file scores completions alone: leave out --alternatives")
     asking = Asking(arguments.max_new_tokens, arguments.alternatives, arguments.best_of, arguments.short)
-    model = (
-        core_by_address(settings, asking) if settings.core else engine_in_process(settings, arguments.healing, asking)
-    )
+    model = core_by_address(settings, asking) if settings.core else engine_in_process(settings, arguments.healing, asking)
     evaluate = _evaluate_cross_file if arguments.cross_file else _evaluate_in_file
     evaluate(settings, model, arguments)
 
@@ -227,18 +204,14 @@ def _loaded(model: AbstractContextManager[Evaluated], notes: Console) -> Iterato
         yield evaluated
 
 
-def _evaluate_cross_file(
-    settings: Settings, model: AbstractContextManager[Evaluated], arguments: EvalArguments
-) -> None:
+def _evaluate_cross_file(settings: Settings, model: AbstractContextManager[Evaluated], arguments: EvalArguments) -> None:
     """A table of every condition for each language, and the outcomes of each task as JSON."""
     from midfill_lab.evaluation import cross_file
     from midfill_lab.evaluation.cross_file import CONDITIONS, Desk
 
     notes, seed = Console(stderr=True), arguments.seed
     with notes.status("reading the packages") as status:
-        tasks = cross_file.collect_tasks(
-            arguments.packages, arguments.limit, seed, lambda name: status.update(f"reading {name}")
-        )
+        tasks = cross_file.collect_tasks(arguments.packages, arguments.limit, seed, lambda name: status.update(f"reading {name}"))
     resumed = arguments.json_file if arguments.resume else None
     known = {} if resumed is None else cross_file.read_outcomes(resumed)
     scored = [(task, known[task.name]) for task in tasks if task.name in known]
@@ -398,7 +371,5 @@ def _windows(settings: Settings, evaluated: Evaluated) -> WindowBudget:
     from lsp_server.prompts.anchors import WindowBudget
 
     return WindowBudget(
-        prefix_tokens=settings.prefix_tokens,
-        suffix_tokens=settings.suffix_tokens,
-        chars_per_token=evaluated.chars_per_token,
+        prefix_tokens=settings.prefix_tokens, suffix_tokens=settings.suffix_tokens, chars_per_token=evaluated.chars_per_token
     )

@@ -25,15 +25,7 @@ from lsp_server.documents.documents import Document
 from lsp_server.documents.positions import shown_path
 from lsp_server.prompts.anchors import WindowBudget
 from lsp_server.prompts.planner import PromptPlanner
-from midfill_lab.evaluation.packages import (
-    PACKAGES,
-    CrossFileTask,
-    Language,
-    cut_tasks,
-    packages_folder,
-    source_files,
-    unpacked,
-)
+from midfill_lab.evaluation.packages import PACKAGES, CrossFileTask, Language, cut_tasks, packages_folder, source_files, unpacked
 from midfill_lab.evaluation.runner import Complete, Estimate, cell, mean, share
 from protocol.errors import BadInput
 from protocol.messages import Prompt, StopRule
@@ -88,9 +80,7 @@ class Desk:
             place = replace(place, neighbours=tuple(self._neighbours.read(neighbours_of(uri, known))))
         available = self._sources_of(task)
         pool.expect(uri)
-        pool.gathered(
-            uri, [each for name in sources if name in available for each in available[name].propose(place)], ()
-        )
+        pool.gathered(uri, [each for name in sources if name in available for each in available[name].propose(place)], ())
 
         planner = PromptPlanner(
             document,
@@ -160,9 +150,7 @@ class CrossFileRow:
     figures: Mapping[str, Estimate | None]  # by the headings of the report
 
 
-def collect_tasks(
-    cache: Path | None, limit: int | None, seed: int, on_package: Callable[[str], None]
-) -> list[CrossFileTask]:
+def collect_tasks(cache: Path | None, limit: int | None, seed: int, on_package: Callable[[str], None]) -> list[CrossFileTask]:
     """The tasks of all packages, at most `limit` of each language, drawn by the seed; downloads what is missing.
 
     `cache` is the folder of the packages; None for the user's.

@@ -184,9 +184,7 @@ def _indent(name: str, language_id: str, lines: list[str], rng: Random) -> Place
     return _cut_lines(name, language_id, "indent", lines, number, end, begins_line=rng.random() < 0.5)
 
 
-def _cut_lines(
-    name: str, language_id: str, kind: Kind, lines: list[str], first: int, end: int, *, begins_line: bool
-) -> Place:
+def _cut_lines(name: str, language_id: str, kind: Kind, lines: list[str], first: int, end: int, *, begins_line: bool) -> Place:
     """Take the lines from `first` to `end` away: all of the first with `begins_line`, else what stands behind it."""
     while not lines[end - 1].strip():
         end -= 1
@@ -249,9 +247,7 @@ def _case(where: str, part: str) -> Place:
     lines = [line for line in header.splitlines() if line.strip() and not line.startswith("#")]
     fields = {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}
     if not separator or tuple(fields) != _FIELDS:
-        raise BadInput(
-            f"{where}: wanted are the lines {', '.join(_FIELDS)} and ---, found {', '.join(fields) or 'none'}"
-        )
+        raise BadInput(f"{where}: wanted are the lines {', '.join(_FIELDS)} and ---, found {', '.join(fields) or 'none'}")
     if document.count(_CURSOR) != 1:
         raise BadInput(f"{where}: the document has {document.count(_CURSOR)} cursors ({_CURSOR}), not one")
     try:
@@ -378,8 +374,7 @@ class Player:
             document = Document.from_text(_URI, place.language_id, 1, opened.document.text)
             assert item.range is not None
             start, end = (
-                codec.decode(document, ClientPosition(edge.line, edge.character))
-                for edge in (item.range.start, item.range.end)
+                codec.decode(document, ClientPosition(edge.line, edge.character)) for edge in (item.range.start, item.range.end)
             )
             document.apply(Edit(start, end, str(item.insert_text)))
             return document.text

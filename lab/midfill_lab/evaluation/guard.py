@@ -30,9 +30,7 @@ _PLAIN = {
 }
 
 # From linux/sched.h, sys/mount.h, linux/mount.h, linux/prctl.h; the same on every architecture.
-_NEW_MOUNTS, _NEW_HOST_NAME, _NEW_IPC, _NEW_USER, _NEW_PIDS, _NEW_NETWORK = (
-    1 << bit for bit in (17, 26, 27, 28, 29, 30)
-)
+_NEW_MOUNTS, _NEW_HOST_NAME, _NEW_IPC, _NEW_USER, _NEW_PIDS, _NEW_NETWORK = (1 << bit for bit in (17, 26, 27, 28, 29, 30))
 _BIND, _RECURSIVE, _PRIVATE = 1 << 12, 1 << 14, 1 << 18
 _SYS_MOUNT_SETATTR, _AT_CURRENT_FOLDER, _AT_RECURSIVE, _READ_ONLY_NO_SUID_NO_DEVICES = 442, -100, 0x8000, 7
 _SET_DEATH_SIGNAL, _SET_NO_NEW_PRIVILEGES, _CAPABILITY_VERSION = 1, 38, 0x20080522
@@ -82,9 +80,7 @@ def enter_namespaces(visible: list[str], root: str) -> None:
         system.mount(folder.encode(), place.encode(), None, ctypes.c_ulong(_BIND | _RECURSIVE), None)
     attributes = (ctypes.c_uint64 * 4)(_READ_ONLY_NO_SUID_NO_DEVICES)
     size = ctypes.c_size_t(ctypes.sizeof(attributes))
-    system.syscall(
-        ctypes.c_long(_SYS_MOUNT_SETATTR), _AT_CURRENT_FOLDER, root.encode(), _AT_RECURSIVE, attributes, size
-    )
+    system.syscall(ctypes.c_long(_SYS_MOUNT_SETATTR), _AT_CURRENT_FOLDER, root.encode(), _AT_RECURSIVE, attributes, size)
     os.chroot(root)
     os.chdir("/")
     # The first process of a PID namespace ignores the signals of its limits, so a second one runs the program.

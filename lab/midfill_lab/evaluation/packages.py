@@ -186,9 +186,7 @@ def source_files(package: Package, folder: Path) -> dict[str, str]:
 def cut_tasks(package: Package, folder: Path, seed: int) -> list[CrossFileTask]:
     """At most 60 tasks of a package, three of a file, the same ones for the same seed."""
     texts = source_files(package, folder)
-    definitions = {
-        path: definitions_in(text.encode(), GRAMMAR_BY_SUFFIX[Path(path).suffix]) for path, text in texts.items()
-    }
+    definitions = {path: definitions_in(text.encode(), GRAMMAR_BY_SUFFIX[Path(path).suffix]) for path, text in texts.items()}
     homes = _homes(definitions)
     tasks: list[CrossFileTask] = []
     for path, text in texts.items():
@@ -209,12 +207,7 @@ def _homes(definitions: Mapping[str, Sequence[Definition]]) -> dict[str, set[str
 
 
 def _uses(
-    package: Package,
-    folder: Path,
-    path: str,
-    text: str,
-    homes: Mapping[str, set[str]],
-    own: Sequence[Definition],
+    package: Package, folder: Path, path: str, text: str, homes: Mapping[str, set[str]], own: Sequence[Definition]
 ) -> Iterator[CrossFileTask]:
     """Every line with a use of a symbol of another file: an imported name, or a member that one other file defines."""
     lines = text.splitlines(keepends=True)

@@ -65,9 +65,7 @@ class Estimate:
 
 def score(case: Case, completion: str, outcome: Outcome | None = None, alternatives: Sequence[str] = ()) -> Score:
     """Score a completion by its text. White space at the end of whole lines does not count."""
-    expected, given, *others = map(
-        str.rstrip if case.task.is_of_lines else str, (case.expected, completion, *alternatives)
-    )
+    expected, given, *others = map(str.rstrip if case.task.is_of_lines else str, (case.expected, completion, *alternatives))
     similarity = Levenshtein.normalized_similarity(expected, given)
     return Score(expected == given, similarity, _first_word(case, completion), outcome, expected in (given, *others))
 
@@ -366,10 +364,7 @@ def row_object(row: Row, heals: bool | None, common: dict[str, Any]) -> dict[str
         "healing": heals,
         "n": row.n,
         **{name: each and round(each.value, 4) for name, each in row.figures.items()},
-        **{
-            f"{name}_interval": each and [round(bound, 4) for bound in each.interval]
-            for name, each in row.figures.items()
-        },
+        **{f"{name}_interval": each and [round(bound, 4) for bound in each.interval] for name, each in row.figures.items()},
         "first_word_n": first_word.n if first_word else 0,
         "timed_out": row.timed_out,
         **common,

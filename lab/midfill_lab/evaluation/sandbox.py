@@ -26,9 +26,7 @@ from protocol.errors import BadInput
 Outcome = Literal["passed", "failed", "timed out"]
 
 _GUARD = Path(__file__).with_name("guard.py").read_text(encoding="utf-8")
-_PYTHON = os.path.realpath(
-    getattr(sys, "_base_executable", None) or sys.executable
-)  # of a virtual environment: its own
+_PYTHON = os.path.realpath(getattr(sys, "_base_executable", None) or sys.executable)  # of a virtual environment: its own
 _LIBRARIES = ("/lib", "/lib64", "/usr/lib", "/usr/lib64", "/nix/store", sys.base_prefix, sys.base_exec_prefix)
 _PROBE = ("import hashlib, random\ndef one(): return 1", "import random\nassert one() == 1")  # reads Python's files
 _OUT_OF_TIME = (-signal.SIGXCPU, 128 + signal.SIGXCPU)
@@ -63,11 +61,7 @@ class Sandbox:
     """Judges programs one at a time, with the first confinement that works on this machine."""
 
     def __init__(
-        self,
-        limits: Limits | None = None,
-        *,
-        allow_unconfined: bool = False,
-        candidates: tuple[Confinement, ...] | None = None,
+        self, limits: Limits | None = None, *, allow_unconfined: bool = False, candidates: tuple[Confinement, ...] | None = None
     ) -> None:
         """BadInput if no confinement works (and `allow_unconfined` is not given), or the system is not POSIX."""
         if os.name != "posix":
@@ -175,9 +169,7 @@ def _kill(child: subprocess.Popen[bytes]) -> None:
 def visible_folders() -> list[str]:
     """The folders that a confined program can read: Python's own and the system's libraries, outermost only."""
     found = {folder for folder in _LIBRARIES if Path(folder).is_dir()}
-    return sorted(
-        folder for folder in found if not any(Path(folder).is_relative_to(other) for other in found - {folder})
-    )
+    return sorted(folder for folder in found if not any(Path(folder).is_relative_to(other) for other in found - {folder}))
 
 
 def confinements() -> tuple[Confinement, ...]:

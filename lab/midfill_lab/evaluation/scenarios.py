@@ -24,14 +24,10 @@ from protocol.errors import BadInput
 from protocol.messages import FinishReason
 
 _SECTION = re.compile(r"^-- (.+?) --\n", re.MULTILINE)
-_EVENT = re.compile(
-    r"^<\|file\|> ([^\n]*)\n<\|old\|>\n(.*?)<\|new\|>\n(.*?)(?=^<\|file\|> |\Z)", re.MULTILINE | re.DOTALL
-)
+_EVENT = re.compile(r"^<\|file\|> ([^\n]*)\n<\|old\|>\n(.*?)<\|new\|>\n(.*?)(?=^<\|file\|> |\Z)", re.MULTILINE | re.DOTALL)
 _PLACE = re.compile(r"(\d+):(\d+)")
 _CURSOR_MARK = re.compile(r"<\|user_cursor\|>|<\|user_cursor_is_here\|>|<\|cursor\|>")
-_REGION_OF_ZETA_1 = re.compile(
-    r"\s*<\|editable_region_start\|>\n(.*?)(?:\n?<\|editable_region_end\|>)?\s*\Z", re.DOTALL
-)
+_REGION_OF_ZETA_1 = re.compile(r"\s*<\|editable_region_start\|>\n(.*?)(?:\n?<\|editable_region_end\|>)?\s*\Z", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,15 +175,7 @@ class Recorder:
 
 
 _WHOLE = RegionSize(whole=True)
-_SWEEP = replace(
-    SWEEP_A,
-    size=_WHOLE,
-    numbers="in file",
-    given="to cursor",
-    diff_paths=True,
-    context_lines=0,
-    reverts=False,
-)
+_SWEEP = replace(SWEEP_A, size=_WHOLE, numbers="in file", given="to cursor", diff_paths=True, context_lines=0, reverts=False)
 
 
 def recorder_of(model: str) -> Recorder:

@@ -13,14 +13,7 @@ from typing import Any
 from midfill_lab.recipe.registries import STANDARD_LIBRARY, Package, SourceFile
 from midfill_lab.training.corpus import Document, Manifest, PackageRecord, Split, family_of
 from midfill_lab.training.options import CorpusError
-from midfill_lab.training.sources import (
-    DuplicateFilter,
-    has_copyleft_notice,
-    is_test,
-    is_vendored,
-    read_source,
-    reason_to_drop,
-)
+from midfill_lab.training.sources import DuplicateFilter, has_copyleft_notice, is_test, is_vendored, read_source, reason_to_drop
 
 SHARED_LINES = 3
 MIN_SHARED_CHARS = 50

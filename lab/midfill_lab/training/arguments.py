@@ -34,8 +34,7 @@ class TrainArguments:
     start: Annotated[
         str | None,
         typer.Option(
-            "--from",
-            help="Model to start from: bundled, tiny, a folder, a GGUF file, a name on the hub. Default: from scratch.",
+            "--from", help="Model to start from: bundled, tiny, a folder, a GGUF file, a name on the hub. Default: from scratch."
         ),
     ] = None
     decay: Annotated[float, typer.Option(help="Share of the run, at its end, in which the learning rate falls.")] = (
@@ -45,32 +44,20 @@ class TrainArguments:
     fim_rate: Annotated[float, typer.Option(help="Share of fill-in-the-middle examples.")] = ExampleOptions.fim_rate
     efim_rate: Annotated[float, typer.Option(help="Share of EFIM among them.")] = ExampleOptions.efim_rate
     spm_rate: Annotated[float, typer.Option(help="Share of SPM among them; the rest is PSM.")] = ExampleOptions.spm_rate
-    fragment_rate: Annotated[float, typer.Option(help="Share of examples split in fragments.")] = (
-        ExampleOptions.fragment_rate
-    )
+    fragment_rate: Annotated[float, typer.Option(help="Share of examples split in fragments.")] = ExampleOptions.fragment_rate
     further_cuts_rate: Annotated[
         float, typer.Option(help="Share of the split middles that are cut at more places than the cursor.")
     ] = ExampleOptions.further_cuts_rate
-    shortest_fragment: Annotated[int, typer.Option(help="Characters of a fragment, at least.")] = (
-        ExampleOptions.shortest_fragment
-    )
-    longest_fragment: Annotated[int, typer.Option(help="Characters of a fragment, at most.")] = (
-        ExampleOptions.longest_fragment
-    )
-    piece_rate: Annotated[float, typer.Option(help="Probability of each further cut of a text.")] = (
-        ExampleOptions.piece_rate
-    )
-    checkpoint_minutes: Annotated[float, typer.Option(help="Minutes between checkpoints.")] = (
-        TrainingOptions.checkpoint_minutes
-    )
+    shortest_fragment: Annotated[int, typer.Option(help="Characters of a fragment, at least.")] = ExampleOptions.shortest_fragment
+    longest_fragment: Annotated[int, typer.Option(help="Characters of a fragment, at most.")] = ExampleOptions.longest_fragment
+    piece_rate: Annotated[float, typer.Option(help="Probability of each further cut of a text.")] = ExampleOptions.piece_rate
+    checkpoint_minutes: Annotated[float, typer.Option(help="Minutes between checkpoints.")] = TrainingOptions.checkpoint_minutes
     seed: Annotated[int, typer.Option(help="Seed of weights and data.")] = 0
     processes: Annotated[int, typer.Option(hidden=True)] = 1  # refused, since earlier versions had it
     change_recipe: Annotated[
         bool, typer.Option("--change-recipe", help="Go on with a run under other options than it was started with.")
     ] = False
-    lora: Annotated[
-        bool, typer.Option("--lora", help="Train low-rank adapters instead of all weights; needs --from.")
-    ] = False
+    lora: Annotated[bool, typer.Option("--lora", help="Train low-rank adapters instead of all weights; needs --from.")] = False
     lora_rank: Annotated[int, typer.Option(help="Rank of the adapters.")] = LoraOptions.rank
     lora_alpha: Annotated[float, typer.Option(help="Scale of the adapters, times the rank.")] = LoraOptions.alpha
     lora_dropout: Annotated[float, typer.Option(help="Dropout before the adapters.")] = LoraOptions.dropout
@@ -88,13 +75,11 @@ class TrainArguments:
         typer.Option(min=0.01, help="Length of the run, instead of epochs: the rate falls to 0 by then. [default: no]"),
     ] = None
     window: Annotated[int, typer.Option(help="Tokens in a training window.")] = 512
-    stages: Annotated[
-        str | None, typer.Option(help="Windows of growing length instead of one: WINDOW:SHARE,... of the run.")
-    ] = None
+    stages: Annotated[str | None, typer.Option(help="Windows of growing length instead of one: WINDOW:SHARE,... of the run.")] = (
+        None
+    )
     batch_size: Annotated[int, typer.Option(min=1, help="Windows per step.")] = 16
-    gradient_accumulation_steps: Annotated[
-        int, typer.Option(min=1, help="Number of parts in which a step is computed.")
-    ] = 1
+    gradient_accumulation_steps: Annotated[int, typer.Option(min=1, help="Number of parts in which a step is computed.")] = 1
     gradient_checkpointing: Annotated[
         bool, typer.Option("--gradient-checkpointing", help="Recompute activations to save memory.")
     ] = False
@@ -109,50 +94,40 @@ class TrainArguments:
             "[default: --lr from scratch, no Muon with --from or fp16]"
         ),
     ] = None
-    warmup: Annotated[float, typer.Option(help="Share of the run in which the learning rate grows.")] = (
-        TrainingOptions.warmup
-    )
+    warmup: Annotated[float, typer.Option(help="Share of the run in which the learning rate grows.")] = TrainingOptions.warmup
     warmup_steps: Annotated[
-        int | None,
-        typer.Option(min=0, help=f"Steps in which it grows, instead. [default: none; with --minutes {WARMUP_STEPS}]"),
+        int | None, typer.Option(min=0, help=f"Steps in which it grows, instead. [default: none; with --minutes {WARMUP_STEPS}]")
     ] = None
     window_processes: Annotated[
         int | None,
-        typer.Option(
-            min=0, help="Processes that make windows; 0: a thread. [default: a thread; with a GPU, cores - 2]"
-        ),
+        typer.Option(min=0, help="Processes that make windows; 0: a thread. [default: a thread; with a GPU, cores - 2]"),
     ] = None
-    snippet_rate: Annotated[
-        float, typer.Option(help="Share of fill-in-the-middle examples with snippets of other files.")
-    ] = ExampleOptions.snippet_rate
+    snippet_rate: Annotated[float, typer.Option(help="Share of fill-in-the-middle examples with snippets of other files.")] = (
+        ExampleOptions.snippet_rate
+    )
     later_name_rate: Annotated[
         float, typer.Option(help="Share of them whose middle is a line that introduces a name of the suffix.")
     ] = ExampleOptions.later_name_rate
     symbol_rate: Annotated[
-        float,
-        typer.Option(help="Share of them that begin at a name of another file, with its definition in front."),
+        float, typer.Option(help="Share of them that begin at a name of another file, with its definition in front.")
     ] = ExampleOptions.symbol_rate
     middles_only: Annotated[
         bool, typer.Option("--middles-only", help="Learn middles and left-to-right text, not the prompts.")
     ] = False
     mixed_precision: Annotated[
-        Precision | None,
-        typer.Option(help="Mixed precision. [default: what suits the device]", show_default=False),
+        Precision | None, typer.Option(help="Mixed precision. [default: what suits the device]", show_default=False)
     ] = None
     pure_bf16: Annotated[
         bool, typer.Option("--pure-bf16", help="Compute in bf16 alone, with float32 masters of the weights.")
     ] = False
     quantization: Annotated[
-        str | None,
-        typer.Option(help="GGUF types to train through at the end: MATRICES:EMBEDDINGS, such as q4_1:q5_1."),
+        str | None, typer.Option(help="GGUF types to train through at the end: MATRICES:EMBEDDINGS, such as q4_1:q5_1.")
     ] = None
     quantized_share: Annotated[float, typer.Option(help="Share of the run that trains through them.")] = (
         TrainingOptions.quantized_share
     )
     cpu: Annotated[bool, typer.Option("--cpu", help="Use no GPU.")] = False
-    compile: Annotated[bool, typer.Option("--compile", help="Compile the model: faster steps after some minutes.")] = (
-        False
-    )
+    compile: Annotated[bool, typer.Option("--compile", help="Compile the model: faster steps after some minutes.")] = False
     evaluation_minutes: Annotated[float, typer.Option(help="Least minutes between held-out measurements.")] = 0.0
     held_out: Annotated[float, typer.Option(min=0, max=0.5, help="Share of the files to hold out.")] = 0.05
     evaluation_samples: Annotated[int, typer.Option(min=1, help="Held-out examples to measure on.")] = 32

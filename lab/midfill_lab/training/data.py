@@ -17,15 +17,7 @@ from midfill_lab.training.corpus import Corpus, Manifest, copy_corpus, is_corpus
 from midfill_lab.training.from_gguf import read_base
 from midfill_lab.training.options import CheckpointError
 from midfill_lab.training.sources import Sources, read_sources
-from midfill_lab.training.vocabulary import (
-    END_OF_TEXT,
-    MIDDLE,
-    PREFIX,
-    SUFFIX,
-    Vocabulary,
-    load_vocabulary,
-    train_tokenizer,
-)
+from midfill_lab.training.vocabulary import END_OF_TEXT, MIDDLE, PREFIX, SUFFIX, Vocabulary, load_vocabulary, train_tokenizer
 from protocol.errors import BadModel
 
 
@@ -116,9 +108,7 @@ def open_data(output: Path, options: DataOptions) -> Data:
     fim_format = noted.pop("found_format")
     for name, value in json.loads(json.dumps(asdict(options))).items():
         if noted[name] != value:
-            raise CheckpointError(
-                f"{output} was started with {name} = {noted[name]}, not {value}: choose another --output"
-            )
+            raise CheckpointError(f"{output} was started with {name} = {noted[name]}, not {value}: choose another --output")
     folder = output / "corpus"
     return Data(folder, read_manifest(folder), load_vocabulary(folder / "tokenizer.json", fim_format))
 

@@ -206,8 +206,7 @@ def lay_out(example: FimExample, vocabulary: Vocabulary) -> tuple[Tokens, Tokens
     """
     fim, markers = vocabulary.format, vocabulary.markers
     prefix, middle, suffix = (
-        encode_fragments(fragments, vocabulary)
-        for fragments in (_led(example.prefix, fim.lead), example.middle, example.suffix)
+        encode_fragments(fragments, vocabulary) for fragments in (_led(example.prefix, fim.lead), example.middle, example.suffix)
     )
     prefix, suffix = _marker(markers.prefix) + prefix, _marker(markers.suffix) + suffix
     sides = suffix + prefix if fim.suffix_first or example.order == "spm" else prefix + suffix
@@ -404,9 +403,7 @@ class SnippetPicker:
             start += len(line)
         return rng.choice(uses) if uses else None
 
-    def with_definition(
-        self, document: int, text: str, use: SymbolUse, max_chars: float, rng: Random
-    ) -> tuple[Snippet, ...]:
+    def with_definition(self, document: int, text: str, use: SymbolUse, max_chars: float, rng: Random) -> tuple[Snippet, ...]:
         """The definition of a used name, often among other snippets, of at most `max_chars` together."""
         count = 1 + rng.choice((rng.randint(0, 3), rng.randint(0, MAX_LINES_BELOW)))
         definition = _shortened(self._cut(*rng.choice(use.definitions), count), max_chars)

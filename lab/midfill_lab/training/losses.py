@@ -77,29 +77,21 @@ def mean_of(middles: Sequence[Middle]) -> MeanMiddle:
     return MeanMiddle(sum(middle.nats for middle in middles) / num_bytes, ends, early, exact)
 
 
-def measure_middles(
-    model: torch.nn.Module, examples: Sequence[FimExample], vocabulary: Vocabulary, shape: Shape
-) -> list[Middle]:
+def measure_middles(model: torch.nn.Module, examples: Sequence[FimExample], vocabulary: Vocabulary, shape: Shape) -> list[Middle]:
     """Measure the middle of each example."""
     laid_out = [lay_out(example, vocabulary) for example in examples]
     end = vocabulary.markers.end_of_text
     return _measured(model, [(prompt.ids, middle) for prompt, middle in laid_out], vocabulary, shape, end)
 
 
-def measure_texts(
-    model: torch.nn.Module, texts: Sequence[Sequence[str]], vocabulary: Vocabulary, shape: Shape
-) -> list[Middle]:
+def measure_texts(model: torch.nn.Module, texts: Sequence[Sequence[str]], vocabulary: Vocabulary, shape: Shape) -> list[Middle]:
     """Measure each text, given as its fragments, left to right without its first token; the ends are not measured."""
     encoded = [encode_fragments(text, vocabulary) for text in texts]
     return _measured(model, [([], tokens) for tokens in encoded], vocabulary, shape, None)
 
 
 def _measured(
-    model: torch.nn.Module,
-    sequences: Sequence[tuple[list[int], Tokens]],
-    vocabulary: Vocabulary,
-    shape: Shape,
-    end: int | None,
+    model: torch.nn.Module, sequences: Sequence[tuple[list[int], Tokens]], vocabulary: Vocabulary, shape: Shape, end: int | None
 ) -> list[Middle]:
     packed = pack(sequences, shape, apart=not keeps_examples_apart(model))
     measured: list[Middle] = []
@@ -133,9 +125,7 @@ class Packed(NamedTuple):
     counts: tuple[int, ...]
 
 
-def pack(
-    sequences: Sequence[tuple[list[int], Tokens]], shape: Shape, *, apart: bool = False, full: bool = False
-) -> Packed:
+def pack(sequences: Sequence[tuple[list[int], Tokens]], shape: Shape, *, apart: bool = False, full: bool = False) -> Packed:
     """Pack sequences, each a prompt and what of the text behind it is to be predicted.
 
     apart: a window for each, for models whose examples see each other.
@@ -326,8 +316,7 @@ class ExactLines:
         chosen = [example for _ in range(lines) if (example := _line(corpus, rng))]
         self.lines = len(chosen)
         self._packed: dict[Layout, Packed] = {
-            layout: pack([_laid_out(layout, *parts, vocabulary) for parts in chosen], shape, full=True)
-            for layout in LAYOUTS
+            layout: pack([_laid_out(layout, *parts, vocabulary) for parts in chosen], shape, full=True) for layout in LAYOUTS
         }
 
     def shares(self, model: torch.nn.Module) -> dict[Layout, float]:

@@ -28,10 +28,8 @@ _SHOW_CURSOR = "\033[?25h"
 
 def this_machine() -> str:
     """What of the machine that this process runs on determines the speed of a run."""
-    if torch.cuda.is_available():
-        device = torch.cuda.get_device_name()
-    else:
-        device = f"{os.cpu_count() or 1} cores of {_processor()}"
+    cores = f"{os.cpu_count() or 1} cores of {_processor()}"
+    device = torch.cuda.get_device_name() if torch.cuda.is_available() else cores
     return f"{device} (torch {torch.__version__})"
 
 

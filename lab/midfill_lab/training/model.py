@@ -275,9 +275,7 @@ def _attention(
         return attention_by_example(*tokens, cu_seq_lens_q, scaling).unflatten(0, (batch, length)), None
     first = torch.arange(length, device=query.device) - position_ids
     mask = ~_is_hidden(0, length, first)
-    attended = functional.scaled_dot_product_attention(
-        query, key, value, attn_mask=mask, scale=scaling, enable_gqa=True
-    )
+    attended = functional.scaled_dot_product_attention(query, key, value, attn_mask=mask, scale=scaling, enable_gqa=True)
     return attended.transpose(1, 2).contiguous(), None
 
 
@@ -304,9 +302,7 @@ def attention_by_example(query: Tensor, key: Tensor, value: Tensor, bounds: Tens
     attended: list[Tensor] = []
     split = (_by_heads(each, lengths) for each in (query, key, value))
     for queries, keys, values in zip(*split, strict=True):
-        one = functional.scaled_dot_product_attention(
-            queries, keys, values, is_causal=True, scale=scaling, enable_gqa=True
-        )
+        one = functional.scaled_dot_product_attention(queries, keys, values, is_causal=True, scale=scaling, enable_gqa=True)
         attended.append(one[0].transpose(0, 1))
     return torch.cat(attended)
 

@@ -109,9 +109,7 @@ class ExampleOptions:
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
             _require(not name.endswith("_rate") or 0 <= value <= 1, name, value, "between 0 and 1")
-        _require(
-            self.efim_rate + self.spm_rate <= 1, "efim_rate + spm_rate", self.efim_rate + self.spm_rate, "at most 1"
-        )
+        _require(self.efim_rate + self.spm_rate <= 1, "efim_rate + spm_rate", self.efim_rate + self.spm_rate, "at most 1")
         lengths = self.shortest_fragment, self.longest_fragment
         _require(1 <= lengths[0] <= lengths[1], "shortest and longest fragment", lengths, "at least 1, and in order")
 

@@ -27,11 +27,7 @@ def write_model(model: LlamaForCausalLM, tokenizer: Path, folder: Path, options:
     # A model trained from scratch has seen too few fragments to work without token healing.
     add_to_json(
         folder / "config.json",
-        {
-            "rope_theta": options.shape.rope_theta,
-            "torch_dtype": "bfloat16",
-            "midfill": {"fragments_suffice": False},
-        },
+        {"rope_theta": options.shape.rope_theta, "torch_dtype": "bfloat16", "midfill": {"fragments_suffice": False}},
     )
     shutil.copyfile(tokenizer, folder / "tokenizer.json")
     # Written by hand for the same reason: older versions cannot read what transformers 5 writes.
@@ -100,9 +96,7 @@ def _fragments_suffice(options: TrainingOptions) -> bool:
     return bool(find_checkpoint(options.start).config.get("midfill", {}).get("fragments_suffice", False))
 
 
-def _write_trained_on(
-    model: PreTrainedModel, tokenizer: Path, start: Path, folder: Path, dtype: torch.dtype | None
-) -> None:
+def _write_trained_on(model: PreTrainedModel, tokenizer: Path, start: Path, folder: Path, dtype: torch.dtype | None) -> None:
     config = json.loads((start / "config.json").read_text())
     dtype = dtype or getattr(torch, str(config.get("dtype") or config.get("torch_dtype") or "bfloat16"))
     torch.nn.Module.to(model, dtype)

@@ -23,8 +23,7 @@ from midfill_lab.training.options import TrainingOptions
 from midfill_lab.training.trainer import StepReport
 
 _PRIVATE = (
-    "They are not named here, but the model\n"
-    "may reproduce parts of them: share it only with people who may read these files."
+    "They are not named here, but the model\nmay reproduce parts of them: share it only with people who may read these files."
 )
 _PUBLIC = "The packages are named below; the model\nmay reproduce parts of them."
 _COLUMNS = ("", "before", "after", "in fragments: before", "in fragments: after", "ends", "too early")
@@ -83,9 +82,7 @@ def data_lines(data: Data, tokens_per_byte: float) -> list[str]:
     return lines
 
 
-def plan_lines(
-    options: TrainingOptions, learning: int, parameters: int, epochs: float, seconds: float | None
-) -> list[str]:
+def plan_lines(options: TrainingOptions, learning: int, parameters: int, epochs: float, seconds: float | None) -> list[str]:
     """Lines with the plan of the run and its duration; `seconds` are those of a step, None for a run by the clock."""
     window = options.stages[0].window
     later = "".join(f", then of {stage.window:,}" for stage in options.stages[1:])
@@ -232,9 +229,7 @@ class ProgressDisplay:
         self._bar.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._bar.stop()
 
     def step(self, report: StepReport) -> None:

@@ -90,11 +90,7 @@ class _Run:
             display.step(step)
             self._folder.append_log(asdict(step))
 
-        deadline = (
-            math.inf
-            if self._request.arguments.hours is None
-            else time.monotonic() + 3600 * self._request.arguments.hours
-        )
+        deadline = math.inf if self._request.arguments.hours is None else time.monotonic() + 3600 * self._request.arguments.hours
         with display, stops_on_signals(self._tell_stopping) as is_signalled:
 
             def is_stopped() -> bool:
@@ -144,9 +140,7 @@ class _Run:
         held_out, vocabulary = Corpus(self._data.folder, "held_out"), self._data.vocabulary
         samples = self._request.arguments.evaluation_samples
         with self._trainer.precision():
-            losses = format_losses(
-                self._trainer.model, held_out, vocabulary, samples=samples, window=window, batch=max(1, batch)
-            )
+            losses = format_losses(self._trainer.model, held_out, vocabulary, samples=samples, window=window, batch=max(1, batch))
         self._measured_at = time.monotonic()
         measured = {"step": progress.step, "tokens": progress.tokens, "seconds": progress.seconds}
         self._folder.append_log({**measured, "held_out": [asdict(loss) for loss in losses]})

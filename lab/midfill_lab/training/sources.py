@@ -32,9 +32,7 @@ _VENDORED = frozenset(
 )  # fmt: skip
 _TESTS = frozenset({"test", "tests", "testing", "_tests", "idle_test", "__tests__", "spec", "specs", "testdata"})
 _TEST_NAMES = re.compile(r"test_.*|.*([._-]test|[._-]spec|Tests?|_unittest)\.\w+")
-_COPYLEFT = re.compile(
-    r"GNU (?:Lesser |Library |Affero )?General Public|\b[AL]?GPL(?:v?[23])?\b|Mozilla Public License"
-)
+_COPYLEFT = re.compile(r"GNU (?:Lesser |Library |Affero )?General Public|\b[AL]?GPL(?:v?[23])?\b|Mozilla Public License")
 _COMPILED = re.compile(
     r"""defineProperty\(exports, ["']__esModule|\b__(?:awaiter|extends|decorate|importDefault|toESM|commonJS|webpack)"""
     r"""|_interopRequire|_createForOfIterator|sourceMappingURL=|^/\*! For license""",
@@ -223,9 +221,7 @@ def read_sources(places: Sequence[Path], held_out_share: float) -> Sources:
                 left_out.append(found)
     if len(kept) < 2:
         where = ", ".join(map(str, places))
-        raise BadInput(
-            f"training needs at least two files, one of them held out: {where} has fewer ({_examples(left_out)})"
-        )
+        raise BadInput(f"training needs at least two files, one of them held out: {where} has fewer ({_examples(left_out)})")
     train, held_out = _split(list(kept.values()), held_out_share)
     return Sources(tuple(train), tuple(held_out), tuple(left_out))
 

@@ -209,14 +209,7 @@ class StepReport:
 class Trainer:
     """One run in one folder: builds the model, resumes from the newest checkpoint, and trains to the end."""
 
-    def __init__(
-        self,
-        folder: RunFolder,
-        corpus: Path,
-        vocabulary: Vocabulary,
-        options: TrainingOptions,
-        device: Device,
-    ) -> None:
+    def __init__(self, folder: RunFolder, corpus: Path, vocabulary: Vocabulary, options: TrainingOptions, device: Device) -> None:
         """Build everything, and load the newest checkpoint of a folder claimed for these options.
 
         corpus: the folder of a corpus, with the `tokenizer.json` of `vocabulary`.
@@ -361,13 +354,7 @@ class Trainer:
             return token_loss(self.model, batch.to(device), self._summed)
 
     def _step(
-        self,
-        windows: Window,
-        stage: int,
-        share: float,
-        began: float,
-        is_stopped: Callable[[], bool],
-        waited: float,
+        self, windows: Window, stage: int, share: float, began: float, is_stopped: Callable[[], bool], waited: float
     ) -> tuple[StepReport, bool]:
         """One optimizer step on the step's windows [B, T]; and whether to stop after it."""
         self._round()

@@ -99,9 +99,7 @@ def train_tokenizer(texts: Iterable[str], size: int, *, show_progress: bool = Fa
     )
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
-        vocab_size=size - len(MARKERS),
-        show_progress=show_progress,
-        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
+        vocab_size=size - len(MARKERS), show_progress=show_progress, initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet())
     )
     tokenizer.train_from_iterator(texts, trainer)
     tokenizer.add_special_tokens([AddedToken(name, special=True, normalized=False) for name in MARKERS])

@@ -74,9 +74,7 @@ class Windows:
     make any of them.
     """
 
-    def __init__(
-        self, corpus: Corpus, vocabulary: Vocabulary, options: ExampleOptions, *, length: int, seed: int
-    ) -> None:
+    def __init__(self, corpus: Corpus, vocabulary: Vocabulary, options: ExampleOptions, *, length: int, seed: int) -> None:
         self._corpus = corpus
         self._vocabulary = vocabulary
         self._picker = SnippetPicker(corpus)
@@ -252,9 +250,7 @@ class WindowMakers:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._executor.shutdown(cancel_futures=True)
         self._folder.cleanup()
 
@@ -315,9 +311,7 @@ def read_shard(path: Path) -> Window:
     """The windows of a shard: [count, length]; the ids stay in the file until they are used."""
     rows = np.load(path, mmap_mode="r")
     length = rows["ids"].shape[1]
-    learned, begins = (
-        np.unpackbits(rows[name], axis=1, count=length).astype(np.bool_) for name in ("learned", "begins")
-    )
+    learned, begins = (np.unpackbits(rows[name], axis=1, count=length).astype(np.bool_) for name in ("learned", "begins"))
     return Window(rows["ids"], learned, begins)
 
 

@@ -154,10 +154,7 @@ class IndexWriter:
             )
             connection.executemany(
                 "INSERT INTO definitions VALUES (?, ?, ?, ?, ?, ?)",
-                (
-                    (row.lastrowid, each.name, each.container, each.shown, each.first, "".join(each.lines))
-                    for each in definitions
-                ),
+                ((row.lastrowid, each.name, each.container, each.shown, each.first, "".join(each.lines)) for each in definitions),
             )
             connection.executemany("INSERT INTO uses VALUES (?, ?)", ((name, row.lastrowid) for name in set(used)))
         except BaseException:
@@ -212,9 +209,7 @@ def look_up(file: Path, names: Iterable[str]) -> Iterator[IndexedDefinition]:
     )
     for path, changed, size, name, container, shown, first, lines in _rows(file, query, [wanted]):
         held = split_lines(lines)
-        yield IndexedDefinition(
-            path, (changed, size), name, container, shown, first, tuple(held if held[-1] else held[:-1])
-        )
+        yield IndexedDefinition(path, (changed, size), name, container, shown, first, tuple(held if held[-1] else held[:-1]))
 
 
 def files_using(file: Path, names: Iterable[str]) -> list[tuple[str, str]]:

@@ -57,8 +57,7 @@ _SCRIPT = (
     "internal_module module",
     "export_statement lexical_declaration variable_declaration ambient_declaration expression_statement",
     "class_declaration abstract_class_declaration interface_declaration internal_module module",
-    "type_alias_declaration enum_declaration variable_declarator public_field_definition field_definition "
-    "property_signature",
+    "type_alias_declaration enum_declaration variable_declarator public_field_definition field_definition property_signature",
 )
 # The module and the function of each grammar, and the fields of its `_Grammar`.
 _GRAMMARS: Mapping[str, tuple[str, str, str, str, str, str]] = {
@@ -122,9 +121,7 @@ class _Found:
     container: str
 
 
-def _definitions(
-    parent: Node, grammar: _Grammar, container: str, depth: int, outer: Node | None = None
-) -> Iterator[_Found]:
+def _definitions(parent: Node, grammar: _Grammar, container: str, depth: int, outer: Node | None = None) -> Iterator[_Found]:
     """The definitions among the children, and in the bodies of those that hold members."""
     if depth > 2 * _MOST_DEPTH:
         return

@@ -92,9 +92,7 @@ _MOST_NAMES = 20_000  # that a file uses
 _MOST_CPU_S = 300.0
 _MOST_INDEX_BYTES = 256 * 1024 * 1024
 # Folders with copies of other projects, or with none of the user's text.
-_SKIPPED = frozenset(
-    {"node_modules", "__pycache__", "site-packages", "bower_components", "vendor", "third_party", "venv"}
-)
+_SKIPPED = frozenset({"node_modules", "__pycache__", "site-packages", "bower_components", "vendor", "third_party", "venv"})
 _VIRTUAL_ENVIRONMENT = "pyvenv.cfg"
 _SURROGATE = re.compile("[\ud800-\udfff]")  # of a name that is not UTF-8; SQLite holds none
 IGNORE_FILES = frozenset({".gitignore", ".midfillignore"})

@@ -65,9 +65,7 @@ def decoded(**changes: object) -> Row:
 def test_every_timed_shape_must_be_replayed() -> None:
     rows = [decoded(), decoded(way="eager", replayed=None), decoded(visible=4096)]
     assert not failed(speed._about_decode(rows))
-    assert failed(speed._about_decode([*rows, decoded(new=4, replayed=False)])) == [
-        "1.5B, 4 behind 512: a graph is replayed"
-    ]
+    assert failed(speed._about_decode([*rows, decoded(new=4, replayed=False)])) == ["1.5B, 4 behind 512: a graph is replayed"]
 
 
 def test_graphs_must_stay_within_the_plan() -> None:

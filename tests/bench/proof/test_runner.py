@@ -20,9 +20,7 @@ class Clock:
 Conclude = Callable[[Sequence[Row]], Iterable[Finding]]
 
 
-def section(
-    number: int, planned_s: float, measure: Callable[[], Iterator[Row]], conclude: Conclude = lambda _: ()
-) -> Section:
+def section(number: int, planned_s: float, measure: Callable[[], Iterator[Row]], conclude: Conclude = lambda _: ()) -> Section:
     return Section(number, f"section {number}", planned_s, measure, conclude)
 
 
@@ -129,9 +127,7 @@ def test_a_lost_device_leaves_the_rest_to_another_process(tmp_path: Path) -> Non
     sections = [section(number, 5, spending(clock, 1)) for number in (1, 2, 3, 4)]
     lost = iter([False, True])
     between: list[int] = []
-    runner = Runner(
-        Record(tmp_path), math.inf, clock=clock, is_lost=lambda: next(lost), between=lambda: between.append(1)
-    )
+    runner = Runner(Record(tmp_path), math.inf, clock=clock, is_lost=lambda: next(lost), between=lambda: between.append(1))
     assert [each.number for each in runner.run(sections)] == [3, 4]
     assert between == [1]
     again = Record(tmp_path, go_on=True)

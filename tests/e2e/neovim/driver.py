@@ -98,8 +98,7 @@ class Neovim:
 
     def status(self) -> dict[str, Any]:
         return self._table(
-            "local client = require('midfill.client').of(0)"
-            "return client and require('midfill.state').status(client.id) or {}"
+            "local client = require('midfill.client').of(0)return client and require('midfill.state').status(client.id) or {}"
         )
 
     def usage(self) -> dict[str, Any]:
@@ -128,10 +127,7 @@ class Neovim:
     def offer(self) -> str:
         """What the plugin would insert now; empty if nothing."""
         return str(
-            self.lua(
-                "local rest = require('midfill.offers').rest(vim.api.nvim_get_current_buf())"
-                "return rest and rest.text or ''"
-            )
+            self.lua("local rest = require('midfill.offers').rest(vim.api.nvim_get_current_buf())return rest and rest.text or ''")
         )
 
     def answered(self) -> bool:

@@ -87,9 +87,7 @@ def _mirror() -> str:
     for uri in targets:
         if uri.rstrip("/").endswith("/debian"):
             return uri
-    raise SystemExit(
-        "these tests unpack Debian's packages of Neovim, but this system has no mirror of Debian in its sources"
-    )
+    raise SystemExit("these tests unpack Debian's packages of Neovim, but this system has no mirror of Debian in its sources")
 
 
 def _relocate(root: Path) -> None:
@@ -100,9 +98,7 @@ def _relocate(root: Path) -> None:
     for program in PROGRAMS:
         if (root / program).exists():
             rpath = ":".join(libraries)
-            _run(
-                [patchelf, "--set-interpreter", str(loader), "--force-rpath", "--set-rpath", rpath, str(root / program)]
-            )
+            _run([patchelf, "--set-interpreter", str(loader), "--force-rpath", "--set-rpath", rpath, str(root / program)])
 
 
 def _run(command: list[str]) -> str:

@@ -93,9 +93,7 @@ def test_what_is_typed_behind_accepted_text_is_undone_first(open_scripted: OpenS
     assert in_normal_mode(neovim, "u") == ""
 
 
-def test_a_replaced_bracket_comes_back_with_the_undo_of_the_acceptance(
-    open_scripted: OpenScripted, script: Script
-) -> None:
+def test_a_replaced_bracket_comes_back_with_the_undo_of_the_acceptance(open_scripted: OpenScripted, script: Script) -> None:
     neovim = open_scripted("f()\n")
     script.answer("a):", replaced=1)
     accept(neovim, script, "0la", "a):")

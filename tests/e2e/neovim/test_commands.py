@@ -31,10 +31,7 @@ def test_the_core_is_controlled(open_scripted: OpenScripted, script: Script) -> 
     script.answer(commands=COMMANDS)
     neovim = open_scripted("")
     until(lambda: script.told("initialized"))
-    outcomes = {
-        "stop": "stopped the core, for every editor",
-        "unload": "unloaded the model",
-    }
+    outcomes = {"stop": "stopped the core, for every editor", "unload": "unloaded the model"}
     for action, said in outcomes.items():
         neovim.api.command(f"Midfill core {action}")
         until(lambda said=said: said in neovim.messages())  # type: ignore[misc]
@@ -80,9 +77,7 @@ def test_the_dashboard_is_opened_in_the_browser_or_the_reason_told(open_scripted
 
 
 @pytest.mark.parametrize("action", ["stop", "unload", "list"])
-def test_a_command_that_fails_is_reported_once_and_not_as_done(
-    open_scripted: OpenScripted, script: Script, action: str
-) -> None:
+def test_a_command_that_fails_is_reported_once_and_not_as_done(open_scripted: OpenScripted, script: Script, action: str) -> None:
     script.answer(commands=COMMANDS, problem="the core does not answer")
     neovim = open_scripted("")
     until(lambda: script.told("initialized"))
@@ -186,15 +181,7 @@ def test_status_lines_are_drawn_again_only_where_they_change(open_scripted: Open
     for state, milliseconds in [("ready", 12.2), ("ready", 14.0), ("stopped", 14.0)]:
         usage = {"recomputed_tokens": 1, "prompt_tokens": 900}
         notify(neovim, "midfill/status", **status(state))
-        notify(
-            neovim,
-            "midfill/usage",
-            textDocument=None,
-            isPrefetch=False,
-            cacheOutcome="hit",
-            ms=milliseconds,
-            usage=usage,
-        )
+        notify(neovim, "midfill/usage", textDocument=None, isPrefetch=False, cacheOutcome="hit", ms=milliseconds, usage=usage)
         notify(neovim, "midfill/reason", textDocument=None, reason=None)
         assert neovim.lua("return require('midfill').statusline()") == "midfill"  # no number that changes with each key
     assert neovim.lua("return vim.g.changes") - before == 2

@@ -176,9 +176,7 @@ def test_the_text_is_what_was_typed_and_accepted(open_neovim: OpenNeovim) -> Non
     model, completions, edits = Model(texts, chance), FakeCore(), FakeCore()
     completions.answer, edits.answer = says(""), model.answer
     with serving(completions), serving(edits):
-        settings = (
-            f"core = '{completions.url}', coreToken = 'secret', nextEditModel = 'sweep-b:any', statistics = false"
-        )
+        settings = f"core = '{completions.url}', coreToken = 'secret', nextEditModel = 'sweep-b:any', statistics = false"
         options = f"{{ cmd = {{ '{sys.executable}', '-c', [[{SERVER}]], 'lsp' }}, settings = {{ {settings}, "
         options += f"nextEditEngine = '{edits.url}' }} }}"
         neovim = open_neovim(texts[0] + "\n", name="session.txt", options=options, before=BEFORE)

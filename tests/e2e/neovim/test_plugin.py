@@ -35,9 +35,7 @@ def test_an_answer_to_an_earlier_text_is_not_shown(open_scripted: OpenScripted, 
 
 
 @pytest.mark.parametrize("keys", ["<Down>", "<Esc>"])
-def test_an_answer_for_another_place_or_mode_is_not_shown(
-    open_scripted: OpenScripted, script: Script, keys: str
-) -> None:
+def test_an_answer_for_another_place_or_mode_is_not_shown(open_scripted: OpenScripted, script: Script, keys: str) -> None:
     neovim = open_scripted("one\ntwo\n")
     script.answer("late", late=True)
     neovim.keys("A")
@@ -105,9 +103,7 @@ def test_what_is_shown_leaves_with_the_first_other_character(open_scripted: Open
     assert (neovim.ghost(), neovim.offer()) == ("", "")
 
 
-def test_a_suggestion_that_ends_as_one_that_no_longer_fits_is_reported(
-    open_scripted: OpenScripted, script: Script
-) -> None:
+def test_a_suggestion_that_ends_as_one_that_no_longer_fits_is_reported(open_scripted: OpenScripted, script: Script) -> None:
     neovim = open_scripted("\n")
     script.answer("x)")
     neovim.keys("i")
@@ -362,10 +358,7 @@ def test_the_help_has_tags_for_everything(program: Program, open_neovim: OpenNeo
     assert {f":Midfill-{name}" for name in neovim.lua("return vim.fn.getcompletion('Midfill ', 'cmdline')")} <= tags
 
 
-OFF = {
-    "settings": ("{ settings = { automatic = false } }", ""),
-    "buffer": ("{}", "Midfill disable buffer"),
-}
+OFF = {"settings": ("{ settings = { automatic = false } }", ""), "buffer": ("{}", "Midfill disable buffer")}
 
 
 @pytest.mark.parametrize("off", OFF)

@@ -175,9 +175,7 @@ def test_a_buffer_without_a_server_says_why(
 
 
 @on_both
-def test_what_was_typed_before_the_server_came_is_answered_without_a_key(
-    open_neovim: OpenNeovim, script: Script
-) -> None:
+def test_what_was_typed_before_the_server_came_is_answered_without_a_key(open_neovim: OpenNeovim, script: Script) -> None:
     script.answer("later")
     neovim = open_neovim("", options="{ cmd = { 'no-such-midfill' } }")
     neovim.keys("iab")

@@ -120,9 +120,7 @@ async def test_any_client_is_answered_in_its_menu(users_environment: Path) -> No
     deadline = time.monotonic() + READY_SECONDS
     for version, line in enumerate(["self.y = ", "self.", "self.x"] * 100, start=2):
         editor.replace_all(version, f"{CODE}        {line}")
-        params = types.CompletionParams(
-            types.TextDocumentIdentifier(URI), types.Position(CODE.count("\n"), 8 + len(line))
-        )
+        params = types.CompletionParams(types.TextDocumentIdentifier(URI), types.Position(CODE.count("\n"), 8 + len(line)))
         answer = await editor.text_document_completion_async(params)
         assert isinstance(answer, types.CompletionList)
         items = list(answer.items)

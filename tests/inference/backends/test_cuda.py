@@ -37,9 +37,7 @@ def ask(increment: str = "", session: str = "a.py", text: str = TEXT, max_tokens
 
 @pytest.fixture
 def options(tiny_checkpoint: Path) -> EngineOptions:
-    return EngineOptions(
-        str(tiny_checkpoint), device="cuda", dtype="float32", threads=1, context_tokens=256, prefill_chunk=32
-    )
+    return EngineOptions(str(tiny_checkpoint), device="cuda", dtype="float32", threads=1, context_tokens=256, prefill_chunk=32)
 
 
 @pytest.fixture
@@ -49,9 +47,7 @@ def expected(options: EngineOptions) -> Callable[[CompletionRequest], str]:
     return lambda request: engine.complete(request).text
 
 
-@pytest.mark.parametrize(
-    ("setting", "name"), [("auto", "cuda:0"), ("cuda", "cuda:0"), ("cuda:0", "cuda:0"), ("cpu", "cpu")]
-)
+@pytest.mark.parametrize(("setting", "name"), [("auto", "cuda:0"), ("cuda", "cuda:0"), ("cuda:0", "cuda:0"), ("cpu", "cpu")])
 def test_a_gpu_always_has_its_number(cuda: SimulatedCuda | None, setting: str, name: str) -> None:
     assert str(find_device(setting)) == name
 
@@ -91,9 +87,7 @@ def test_a_session(
     engine.close()
 
 
-def test_attention_gets_no_mask_where_flash_attention_can_be_used(
-    simulated: SimulatedCuda, options: EngineOptions
-) -> None:
+def test_attention_gets_no_mask_where_flash_attention_can_be_used(simulated: SimulatedCuda, options: EngineOptions) -> None:
     engine = load_engine(replace(options, dtype="bfloat16", prefill_chunk=256, speculation=False))
     simulated.masks.clear()  # of the first graphs
     engine.complete(ask(text=TEXT * 3))
@@ -144,10 +138,7 @@ def test_what_leaves_the_gpu_comes_back(
 ) -> None:
     store_bytes = 40 * 2 * 2 * 2 * 12 * 4  # 40 tokens
     engine = load_engine(replace(options, store_budget_bytes=store_bytes, slots=1, speculation=False))
-    first, other = (
-        ask("    x", text=TEXT * 3),
-        ask("y", session="b.py", text="import sys\nclass Thing:\n    pass\n" * 3),
-    )
+    first, other = (ask("    x", text=TEXT * 3), ask("y", session="b.py", text="import sys\nclass Thing:\n    pass\n" * 3))
     assert engine.complete(first).text == expected(first)
     engine.complete(other)
     host = next(tier for tier in engine.stats().tiers if tier.name == "host")
@@ -165,9 +156,7 @@ def pages_of(count: int, tokens: int = 16) -> list[torch.Tensor]:
     return [torch.full((2, tokens), float(number), device="cuda:0") for number in range(count)]
 
 
-def test_pages_leave_the_gpu_without_a_wait_and_the_first_read_waits_for_them_alone(
-    cuda: SimulatedCuda | None,
-) -> None:
+def test_pages_leave_the_gpu_without_a_wait_and_the_first_read_waits_for_them_alone(cuda: SimulatedCuda | None) -> None:
     storage = HostStorage(PAGE_BYTES, 8 * PAGE_BYTES)
     assert storage.prepare()  # pinned at rest
     assert not storage.prepare()
@@ -236,9 +225,7 @@ def test_a_drawn_token_takes_few_scores_from_the_gpu(cuda: SimulatedCuda | None)
     generator = torch.Generator().manual_seed(1)
     logits = 4 * torch.randn(1, 30_000, generator=generator)
     there = logits.to("cuda:0")
-    draws = [
-        Draw(point, 1.0, top_p, top_k) for point in (0.0, 0.3, 0.8) for top_p, top_k in ((1.0, 0), (0.5, 0), (1.0, 40))
-    ]
+    draws = [Draw(point, 1.0, top_p, top_k) for point in (0.0, 0.3, 0.8) for top_p, top_k in ((1.0, 0), (0.5, 0), (1.0, 40))]
     for how in (None, *draws):
         chunk = Chunk([1], 0, DryWorkspace(4), 1, None, how, 0 if how else 5)
         before = 0 if cuda is None else cuda.host_bytes
@@ -261,9 +248,7 @@ def test_a_token_behind_the_highest_scores_is_drawn_from_all(cuda: SimulatedCuda
     assert choose(logits.to("cuda:0"), chunk)[0].token_id == choose(logits, chunk)[0].token_id
 
 
-def test_what_was_resident_is_found_after_a_restart(
-    cuda: SimulatedCuda | None, options: EngineOptions, tmp_path: Path
-) -> None:
+def test_what_was_resident_is_found_after_a_restart(cuda: SimulatedCuda | None, options: EngineOptions, tmp_path: Path) -> None:
     kept = replace(options, cache_folder=tmp_path, speculation=False)
     engine = load_engine(kept)
     usage = engine.complete(ask("    x")).usage
@@ -299,9 +284,7 @@ def test_without_memory_for_a_second_workspace_sessions_share_the_first(
     assert caplog.text.count("no memory for more than 1 workspaces") == 1
 
 
-def test_a_request_that_finds_no_memory_for_its_workspace_goes_on_later(
-    simulated: SimulatedCuda, options: EngineOptions
-) -> None:
+def test_a_request_that_finds_no_memory_for_its_workspace_goes_on_later(simulated: SimulatedCuda, options: EngineOptions) -> None:
     engine = load_engine(replace(options, slots=4, context_tokens=512, speculation=False))
     first = begin(engine, ask())
     simulated.total_bytes = simulated.allocated() + 180_000  # a workspace has 196,608
@@ -349,9 +332,7 @@ def test_a_lost_gpu_is_told_from_a_failed_request(simulated: SimulatedCuda, opti
         load_engine(options)  # this process cannot use it any more, however often it loads
 
 
-def test_a_lost_gpu_ends_the_core_and_every_request_is_answered(
-    simulated: SimulatedCuda, options: EngineOptions
-) -> None:
+def test_a_lost_gpu_ends_the_core_and_every_request_is_answered(simulated: SimulatedCuda, options: EngineOptions) -> None:
     statuses: list[str] = []
 
     def load(progress: object) -> Engine:

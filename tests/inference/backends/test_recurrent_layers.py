@@ -91,9 +91,7 @@ def test_a_family_that_transformers_computes_otherwise_in_pieces_is_refused(dtyp
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if parameter.dim() > 1 and "A_log" not in name:
-                parameter.copy_(
-                    0.5 * (1 if "embed" in name else parameter.shape[-1] ** -0.5) * torch.randn_like(parameter)
-                )
+                parameter.copy_(0.5 * (1 if "embed" in name else parameter.shape[-1] ** -0.5) * torch.randn_like(parameter))
     model.save_pretrained(tmp_path)
     with pytest.raises(BadModel, match="computes other logits for a text in pieces than at once"):
         load_generic(tmp_path, 64, torch.device("cpu"), dtype)

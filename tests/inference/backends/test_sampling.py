@@ -49,11 +49,7 @@ def test_frequencies_are_those_of_the_temperature() -> None:
 @given(
     scores=st.lists(st.floats(-1e4, 1e4), min_size=1, max_size=20),
     how=st.builds(
-        Draw,
-        st.floats(0, 1, exclude_max=True),
-        st.floats(1e-6, 100),
-        st.floats(0, 1, exclude_min=True),
-        st.integers(0, 25),
+        Draw, st.floats(0, 1, exclude_max=True), st.floats(1e-6, 100), st.floats(0, 1, exclude_min=True), st.integers(0, 25)
     ),
 )
 def test_any_draw_is_among_those_kept(scores: list[float], how: Draw) -> None:

@@ -30,9 +30,7 @@ def test_the_config_may_tell_the_format_and_the_training(folder: Path) -> None:
     assert find_checkpoint(str(folder)).tokenizer("midfill").format.name == "midfill"  # what is asked for goes first
 
 
-@pytest.mark.parametrize(
-    "notes", [None, [], {}, {"fim_format": None}, {"fim_format": ["x"]}, {"fragments_suffice": "no"}]
-)
+@pytest.mark.parametrize("notes", [None, [], {}, {"fim_format": None}, {"fim_format": ["x"]}, {"fragments_suffice": "no"}])
 def test_notes_that_no_trainer_writes_do_no_harm(folder: Path, notes: object) -> None:
     edit_config(folder, midfill=notes)
     with suppress(BadInput):

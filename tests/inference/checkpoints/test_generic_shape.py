@@ -59,9 +59,7 @@ def test_a_hybrid_class_without_layers_that_keep_a_state() -> None:
         ({"model_type": "mamba2"}, 64, 64, 2 * 32),  # what a page takes in the index
     ],
 )
-def test_keys_and_values_of_the_layers_that_keep_some(
-    config: dict[str, Any], layers: int, recurrent: int, values: int
-) -> None:
+def test_keys_and_values_of_the_layers_that_keep_some(config: dict[str, Any], layers: int, recurrent: int, values: int) -> None:
     shape = read_generic_shape(config, "here")
     assert (shape.layers, shape.recurrent_layers, shape.kv_values_per_token) == (layers, recurrent, values)
 

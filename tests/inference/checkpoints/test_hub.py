@@ -78,8 +78,7 @@ def hub(cache: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeHub]:
         monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
         monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", hub.url)
         monkeypatch.setattr(
-            "huggingface_hub.constants.HUGGINGFACE_CO_URL_TEMPLATE",
-            hub.url + "/{repo_id}/resolve/{revision}/{filename}",
+            "huggingface_hub.constants.HUGGINGFACE_CO_URL_TEMPLATE", hub.url + "/{repo_id}/resolve/{revision}/{filename}"
         )
         monkeypatch.setattr("huggingface_hub.constants.DOWNLOAD_CHUNK_SIZE", 1000)
         yield hub
@@ -89,11 +88,7 @@ def hub(cache: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeHub]:
 def gguf(hub: FakeHub, tmp_path: Path) -> bytes:
     """A file of the hub in two quantizations."""
     content = write_gguf(tmp_path / "made" / "m.gguf").read_bytes()
-    hub.repositories["someone/m-GGUF"] = {
-        "m-Q8_0.gguf": content + b"\0" * 32,
-        "m-Q4_K_M.gguf": content,
-        "README.md": b"",
-    }
+    hub.repositories["someone/m-GGUF"] = {"m-Q8_0.gguf": content + b"\0" * 32, "m-Q4_K_M.gguf": content, "README.md": b""}
     return content
 
 
@@ -239,7 +234,5 @@ def test_a_host_that_cannot_be_reached_is_named(
 
     monkeypatch.setattr("huggingface_hub.file_download.http_get", fail)
     host = "files.example" if request_known else "127.0.0.1:"  # the fake hub's
-    with pytest.raises(
-        BadModel, match=rf"could not be fetched: {host}\d* cannot be reached \(.*Name or service not known"
-    ):
+    with pytest.raises(BadModel, match=rf"could not be fetched: {host}\d* cannot be reached \(.*Name or service not known"):
         fetch_snapshot("someone/m-GGUF:Q4_K_M")

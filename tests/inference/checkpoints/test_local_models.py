@@ -91,9 +91,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     write_gguf(tmp_path / ".ollama/models/blobs" / f"sha256-{digest}")
     manifest = tmp_path / ".ollama/models/manifests/registry.ollama.ai/library/qwen2.5-coder/1.5b"
     manifest.parent.mkdir(parents=True)
-    manifest.write_text(
-        json.dumps({"layers": [{"mediaType": other_programs.MODEL_LAYER, "digest": f"sha256:{digest}"}]})
-    )
+    manifest.write_text(json.dumps({"layers": [{"mediaType": other_programs.MODEL_LAYER, "digest": f"sha256:{digest}"}]}))
     write_gguf(tmp_path / ".lmstudio/models/someone/model/file.gguf")
     write_gguf(tmp_path / ".cache/llama.cpp/cached.gguf")
     write_gguf(tmp_path / ".cache/huggingface/hub/models--a--b/snapshots" / ("1" * 40) / "hub.gguf")

@@ -175,9 +175,7 @@ def test_models_are_named_by_their_path(tmp_path: Path) -> None:
         ("win32", {}, []),
     ],
 )
-def test_folders_of_llama_cpp(
-    platform: str, environment: dict[str, str], expected: list[str], monkeypatch, tmp_path
-) -> None:
+def test_folders_of_llama_cpp(platform: str, environment: dict[str, str], expected: list[str], monkeypatch, tmp_path) -> None:
     monkeypatch.setattr(sys, "platform", platform)
     home = [Path(path.replace("HOME", str(tmp_path))) for path in expected]
     assert list(llama_cpp_folders(environment, tmp_path)) == home
@@ -207,7 +205,4 @@ def test_a_file_that_is_not_here(tmp_path: Path) -> None:
 
 
 def test_folders_of_lm_studio(tmp_path: Path) -> None:
-    assert lm_studio_folders({}, tmp_path) == (
-        tmp_path / ".lmstudio" / "models",
-        tmp_path / ".cache" / "lm-studio" / "models",
-    )
+    assert lm_studio_folders({}, tmp_path) == (tmp_path / ".lmstudio" / "models", tmp_path / ".cache" / "lm-studio" / "models")

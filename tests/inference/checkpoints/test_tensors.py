@@ -19,10 +19,7 @@ from tests.inference.tiny import edit_config
         ({"num_hidden_layers": 3}, r"the checkpoint has no tensor 'model\.layers\.2\.input_layernorm\.weight'"),
         ({"num_hidden_layers": 2**40}, "num_hidden_layers is 1099511627776, and its files have 20 tensors"),
         ({"num_key_value_heads": 4}, r"k_proj\.weight has the shape \(24, 48\), but its config implies \(48, 48\)"),
-        (
-            {"model_type": "qwen3", "head_dim": 12},
-            r"the checkpoint has no tensor 'model\.layers\.0\.self_attn\.q_norm\.weight'",
-        ),
+        ({"model_type": "qwen3", "head_dim": 12}, r"the checkpoint has no tensor 'model\.layers\.0\.self_attn\.q_norm\.weight'"),
         ({"tie_word_embeddings": False}, r"the checkpoint has no tensor 'lm_head\.weight'"),
     ],
 )

@@ -42,9 +42,7 @@ def error_of(response: Response) -> dict[str, str]:
         ({**BEARER, "Host": "evil.example"}, 421, "misdirected_request"),
     ],
 )
-def test_without_the_token_nothing_is_answered(
-    client: TestClient, headers: dict[str, str], status: int, code: str
-) -> None:
+def test_without_the_token_nothing_is_answered(client: TestClient, headers: dict[str, str], status: int, code: str) -> None:
     for method, path in (
         ("GET", "/health"),
         ("GET", "/metrics"),
@@ -168,9 +166,7 @@ def test_users_without_a_session_keep_their_prompts(client: TestClient) -> None:
         assert answer["timings"]["prompt_n"] <= 3
 
 
-def test_client_with_too_much_in_line_is_told_when_to_try_again(
-    client: TestClient, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_client_with_too_much_in_line_is_told_when_to_try_again(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_arguments: Any, **_named: Any) -> int:
         raise Busy("this client already has 64 waiting requests")
 

@@ -20,14 +20,7 @@ from websockets.sync.client import ClientConnection, connect
 from inference.core import process
 from inference.core import websocket as outbox
 from inference.core.admission import Access, RequireToken
-from inference.core.connections import (
-    LOOP_CREDIT_S,
-    LOOP_SHARE,
-    STRANGER_WAIT_S,
-    AcceptErrors,
-    Connections,
-    LoopShares,
-)
+from inference.core.connections import LOOP_CREDIT_S, LOOP_SHARE, STRANGER_WAIT_S, AcceptErrors, Connections, LoopShares
 from inference.core.http.bodies import MAX_BODY_BYTES
 from inference.loading.options import EngineOptions
 from protocol.messages import CompletionRequest, Prompt
@@ -185,11 +178,7 @@ def test_clients_are_notified_when_the_server_stops(served: Served) -> None:
 
 def test_client_that_does_not_answer_is_dropped(options: EngineOptions, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(process, "PING_EVERY_S", 0.2)
-    with (
-        serving(options) as served,
-        served.connect() as lively,
-        shaking_hands(served, *COMPLETE) as silent,
-    ):
+    with serving(options) as served, served.connect() as lively, shaking_hands(served, *COMPLETE) as silent:
         read_all(silent)
         assert isinstance(complete(lively), Completed)
 
@@ -253,9 +242,7 @@ def test_stranger_that_says_nothing_or_half_a_request_is_dropped_in_time(options
         admitted = stack.enter_context(served.connect())
         silent, slow, refused = (stack.enter_context(plain(served)) for _ in range(3))
         slow.sendall(b"GET /health HTTP/1.1\r\nHost: 127.0")
-        refused.sendall(
-            f"POST /infill HTTP/1.1\r\nHost: {served.address}\r\nContent-Length: 1000000000\r\n\r\n".encode()
-        )
+        refused.sendall(f"POST /infill HTTP/1.1\r\nHost: {served.address}\r\nContent-Length: 1000000000\r\n\r\n".encode())
         assert read_all(silent) == read_all(slow) == b""
         assert read_all(refused).startswith(b"HTTP/1.1 401 ")
         assert isinstance(complete(admitted), Completed)
@@ -317,13 +304,7 @@ async def test_a_stranger_waits_briefly_whatever_others_at_the_address_ask(monke
 
     monkeypatch.setattr(asyncio, "sleep", sleep)
     core = RequireToken(app, Access(TOKEN), lambda _: None, LoopShares())
-    request: dict[str, object] = {
-        "type": "http",
-        "client": ("10.0.0.1", 1),
-        "server": None,
-        "path": "/health",
-        "headers": [],
-    }
+    request: dict[str, object] = {"type": "http", "client": ("10.0.0.1", 1), "server": None, "path": "/health", "headers": []}
     for _ in range(1000):
         await core(request, Mock(), Mock())
     assert (waits[0], waits[-1]) == (0.0, STRANGER_WAIT_S)

@@ -60,9 +60,7 @@ def test_what_is_saved_is_removed_while_nothing_is_loaded(tiny_checkpoint: Path,
     assert not list(tmp_path.iterdir())
 
 
-def test_what_is_forgotten_while_unloaded_is_gone_though_nothing_is_loaded_again(
-    tiny_checkpoint: Path, tmp_path: Path
-) -> None:
+def test_what_is_forgotten_while_unloaded_is_gone_though_nothing_is_loaded_again(tiny_checkpoint: Path, tmp_path: Path) -> None:
     options = EngineOptions(str(tiny_checkpoint), context_tokens=512, threads=1, cache_folder=tmp_path)
     load = partial(load_engine, options)
     holder = EngineHolder("tiny", load, lambda status: None, partial(purge_saved, tmp_path))
@@ -117,9 +115,7 @@ class _Weights:
 
 
 @pytest.mark.parametrize("error", [MemoryError, BadModel])
-def test_a_failed_attempt_keeps_nothing_that_it_had_loaded(
-    error: type[Exception], caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_failed_attempt_keeps_nothing_that_it_had_loaded(error: type[Exception], caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.CRITICAL)  # a captured record keeps the traceback
     loaded: list[weakref.ref[_Weights]] = []
 
@@ -146,9 +142,7 @@ def test_what_other_models_have_saved_is_forgotten_while_one_is_loaded(tiny_chec
     holder.unload()
 
 
-def test_the_speed_of_answers_is_reported_and_kept_when_the_model_is_unloaded(
-    tiny_checkpoint: Path, tmp_path: Path
-) -> None:
+def test_the_speed_of_answers_is_reported_and_kept_when_the_model_is_unloaded(tiny_checkpoint: Path, tmp_path: Path) -> None:
     options = EngineOptions(str(tiny_checkpoint), context_tokens=512, threads=1)
     record = SpeedRecord(tmp_path, EngineOptions(BUNDLED_MODEL))
     told: list[CoreStatus] = []

@@ -110,9 +110,7 @@ def test_a_prompt_with_another_prefix_is_not_resident() -> None:
 
 
 @pytest.mark.parametrize("several", [{"alternatives": 2}, {"best_of": 2}])
-def test_client_with_the_fewest_requests_at_work_comes_first_and_alternatives_last_among_equals(
-    several: dict[str, int],
-) -> None:
+def test_client_with_the_fewest_requests_at_work_comes_first_and_alternatives_last_among_equals(several: dict[str, int]) -> None:
     queue = RequestQueue()
     busy, alternatives, plain = ask("a", client="busy"), ask("b", client="b", **several), ask("c", client="c")
     for waiting in (busy, alternatives, plain):

@@ -17,18 +17,7 @@ def answered(outcome: Completion | MidfillError, max_tokens: int = 4, user: str 
 COMPLETION = Completion(
     "x",
     "eos",
-    Usage(
-        10,
-        3,
-        2,
-        4,
-        queue_ms=500.0,
-        prefill_ms=250.0,
-        decode_ms=0.0,
-        drafted_tokens=5,
-        accepted_tokens=2,
-        prepare_ms=125.0,
-    ),
+    Usage(10, 3, 2, 4, queue_ms=500.0, prefill_ms=250.0, decode_ms=0.0, drafted_tokens=5, accepted_tokens=2, prepare_ms=125.0),
 )
 
 

@@ -87,10 +87,7 @@ def test_core_serves_is_found_and_leaves_nothing_behind_but_its_speed(tiny_check
         with core(tiny_checkpoint, folder) as second:
             code, errors = finish(second)
             assert code != 0
-            assert (
-                f"AlreadyServed: a core serves {tiny_checkpoint} already: process {address.pid} at {address.url}"
-                in errors
-            )
+            assert f"AlreadyServed: a core serves {tiny_checkpoint} already: process {address.pid} at {address.url}" in errors
 
         for number in range(8):
             prompt = Prompt(f"{number} = 1\n" * 30, "\n")
@@ -113,9 +110,7 @@ def test_core_goes_when_nobody_comes(tiny_checkpoint: Path, folder: Path) -> Non
     assert read_address(address_file(folder, str(tiny_checkpoint))) is None
 
 
-def test_core_whose_gpu_is_lost_answers_and_ends(
-    tiny_checkpoint: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_core_whose_gpu_is_lost_answers_and_ends(tiny_checkpoint: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def load(*_: object) -> None:
         raise DeviceLost("cuda:0 fails every call")
 
@@ -182,12 +177,9 @@ def test_host_that_is_none_is_named() -> None:
         bind("nowhere.invalid", 0)
 
 
-def test_a_core_whose_model_cannot_be_loaded_exits_soon_when_unused(
-    tiny_checkpoint: Path, folder: Path, tmp_path: Path
-) -> None:
+def test_a_core_whose_model_cannot_be_loaded_exits_soon_when_unused(tiny_checkpoint: Path, folder: Path, tmp_path: Path) -> None:
     code = CODE.replace(
-        "model, folder",
-        "import inference.core.process; inference.core.process.FAILED_EXIT_AFTER_S = 0.1; model, folder",
+        "model, folder", "import inference.core.process; inference.core.process.FAILED_EXIT_AFTER_S = 0.1; model, folder"
     ).replace("threads=1)", "threads=1, device='banana')")
     process = subprocess.Popen(
         [sys.executable, "-c", code, str(tiny_checkpoint), str(folder), "600"], stderr=subprocess.PIPE, text=True

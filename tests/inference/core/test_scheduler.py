@@ -283,8 +283,7 @@ def fill(scheduler: Scheduler, engine: SteppedEngine, client: str, alternatives:
     """Let a client take up all room with requests that need many forwards, and have more in line."""
     engine.forwards_needed = 100
     listeners = [
-        ask(scheduler, f"{client} {number}", f"{number}", client=client, alternatives=alternatives)
-        for number in range(10)
+        ask(scheduler, f"{client} {number}", f"{number}", client=client, alternatives=alternatives) for number in range(10)
     ]
     engine.steps.release(1)
     engine.wait_begun(engine.capacity)
@@ -309,9 +308,7 @@ def test_what_is_not_urgent_gives_way_to_another_client_where_there_is_one_place
     scheduler: Scheduler, engine: SteppedEngine, kind: str
 ) -> None:
     engine.forwards_needed = 100
-    slow = ask(
-        scheduler, "slow", client="a", prefetch=kind == "prefetch", alternatives=16 if kind == "alternatives" else 0
-    )
+    slow = ask(scheduler, "slow", client="a", prefetch=kind == "prefetch", alternatives=16 if kind == "alternatives" else 0)
     engine.wait_begun()
     engine.forwards_needed = 1
     keystroke = ask(scheduler, "quick", client="b")
@@ -321,9 +318,7 @@ def test_what_is_not_urgent_gives_way_to_another_client_where_there_is_one_place
     assert slow.text() == "slow"
 
 
-def test_what_other_cores_purge_meanwhile_is_forgotten_however_much_it_is(
-    scheduler: Scheduler, engine: SteppedEngine
-) -> None:
+def test_what_other_cores_purge_meanwhile_is_forgotten_however_much_it_is(scheduler: Scheduler, engine: SteppedEngine) -> None:
     listener = ask(scheduler, "1")
     engine.wait_begun()
     for document in ("secret.py", *map(str, range(MAX_CHORES))):
@@ -504,9 +499,7 @@ def test_closed_documents_are_released_in_the_model_thread(scheduler: Scheduler,
     assert engine.released == ["a.py"]
 
 
-def test_at_rest_what_is_resident_is_saved(
-    scheduler: Scheduler, engine: SteppedEngine, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_at_rest_what_is_resident_is_saved(scheduler: Scheduler, engine: SteppedEngine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("inference.core.scheduler._LONG_REST_S", 0.01)
     engine.steps.release(1)
     ask(scheduler, "1").wait()

@@ -56,9 +56,7 @@ def test_a_core_for_a_team(tiny_checkpoint: Path, tmp_path: Path) -> None:
         def ask(url: str, token: str, **fields: Any) -> Any:
             body = json.dumps(fields).encode() if fields else None
             request = urllib.request.Request(url, body, {"Authorization": f"Bearer {token}"})
-            return urllib.request.urlopen(
-                request, timeout=PATIENCE_S, context=context if url.startswith("https") else None
-            )
+            return urllib.request.urlopen(request, timeout=PATIENCE_S, context=context if url.startswith("https") else None)
 
         secured = f"https://localhost:{port[1]}"
         body = {"input_prefix": f"{SECRET} = 1\n" * 20, "n_predict": 4, "session": SECRET}

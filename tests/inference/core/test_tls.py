@@ -60,9 +60,7 @@ def health(served: Served, folder: Path) -> int:
     return status
 
 
-async def test_a_client_connects_that_knows_the_authority(
-    served: Served, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_client_connects_that_knows_the_authority(served: Served, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     endpoint = Endpoint(f"wss://{served.address}/ws", TOKEN)
     with pytest.raises(CoreUnavailable, match="certificate"):
         await CoreClient.open(endpoint, lambda _: None)
@@ -77,9 +75,7 @@ async def test_a_client_connects_that_knows_the_authority(
 @pytest.mark.parametrize("path", ["/health", "/ws", "/proof?nonce=" + "n" * 32])
 def test_plain_requests_get_nothing(served: Served, path: str) -> None:
     with plain(served) as client:
-        client.sendall(
-            f"GET {path} HTTP/1.1\r\nHost: {served.address}\r\nAuthorization: Bearer {TOKEN}\r\n\r\n".encode()
-        )
+        client.sendall(f"GET {path} HTTP/1.1\r\nHost: {served.address}\r\nAuthorization: Bearer {TOKEN}\r\n\r\n".encode())
         assert b"HTTP" not in read_all(client)
 
 

@@ -69,11 +69,7 @@ def test_websocket_answers_and_reports_its_status(core: Core) -> None:
     with core.served.connect() as websocket:
         first = decode_core(str(websocket.recv(PATIENCE_S)))
         assert isinstance(first, StatusChanged)
-        assert (first.status.state, first.status.model, first.protocol_version) == (
-            "unloaded",
-            "tiny",
-            PROTOCOL_VERSION,
-        )
+        assert (first.status.state, first.status.model, first.protocol_version) == ("unloaded", "tiny", PROTOCOL_VERSION)
         send(websocket, Complete(7, request()))
         states = []
         while isinstance(message := decode_core(str(websocket.recv(PATIENCE_S))), StatusChanged):
@@ -175,10 +171,7 @@ def test_superseded_and_cancelled_requests_are_answered_once(core: Core) -> None
 
 
 def test_two_connections_do_not_supersede_each_other(core: Core) -> None:
-    with (
-        core.served.connect() as one,
-        core.served.connect() as two,
-    ):
+    with core.served.connect() as one, core.served.connect() as two:
         send(one, Complete(1, request("one")))
         send(two, Complete(1, request("two")))
         assert isinstance(receive(one), Completed)
@@ -213,13 +206,7 @@ def test_last_status_reported_is_the_newest(tmp_path: Path, monkeypatch: pytest.
                 yield
 
         monkeypatch.setattr(clients, "listen", listen_late)
-        Connection(
-            lambda text: told.append(str(decode_core(text))),
-            core.served.scheduler,
-            clients,
-            core.served.shutdown,
-            "late",
-        )
+        Connection(lambda text: told.append(str(decode_core(text))), core.served.scheduler, clients, core.served.shutdown, "late")
     assert len(told) == 3
     assert all("ready" in message for message in told)
 

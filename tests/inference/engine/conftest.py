@@ -17,11 +17,5 @@ def shared(tiny_tokenizer: TextTokenizer) -> SharedState:
     """What the engine gives every request, with one workspace that holds no KV."""
     slots = Slots(1, 1, lambda: DryWorkspace(bytes_per_token=4), store_without_room(), context_tokens=64)
     return SharedState(
-        tiny_tokenizer,
-        None,
-        PartialWordCache(tiny_tokenizer.bytes_of),
-        slots,
-        None,
-        CONTEXT,
-        PrefillSpeed(assumed_fast=True),
+        tiny_tokenizer, None, PartialWordCache(tiny_tokenizer.bytes_of), slots, None, CONTEXT, PrefillSpeed(assumed_fast=True)
     )

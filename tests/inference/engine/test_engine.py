@@ -117,9 +117,7 @@ def test_a_prefetched_prompt_is_saved_before_a_key_displaces_it(engine: Engine) 
     assert engine.complete(ask("def main")).usage.recomputed_tokens == 1
 
 
-def test_a_prefetch_is_saved_chunk_by_chunk_until_it_is_cancelled(
-    engine: Engine, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_prefetch_is_saved_chunk_by_chunk_until_it_is_cancelled(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     def saved_tokens() -> int:
         return engine.stats().tiers[0].tokens
 

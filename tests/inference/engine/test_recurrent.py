@@ -147,9 +147,7 @@ def test_the_store_brings_a_document_back_and_the_text_is_as_cold(kind: str, tmp
 def test_after_restarts_a_prompt_goes_on_where_it_was_saved_and_the_text_is_as_cold(kind: str, tmp_path: Path) -> None:
     """Where the last saved states are damaged, it goes on at the one before, if there is one."""
     folder = write(tmp_path / "model", kind)
-    request = CompletionRequest(
-        "me/a.py", Prompt(BLOCK * 2, "\n" + BLOCK, "x = 1\n" * 9 + "y = "), 6, StopRule(indent=0)
-    )
+    request = CompletionRequest("me/a.py", Prompt(BLOCK * 2, "\n" + BLOCK, "x = 1\n" * 9 + "y = "), 6, StopRule(indent=0))
     engine = load(folder, cache_folder=tmp_path / "kv")
     expected = engine.complete(structs.replace(request, reuse=False))
     engine.complete(structs.replace(request, max_tokens=0))

@@ -16,14 +16,7 @@ from inference.text.healing import Healer
 from inference.text.prompts import tokenize_prompt
 from inference.text.token_ids import packed
 from protocol.messages import Alternative, Prompt, StopRule
-from tests.inference.engine.driving import (
-    CONTEXT,
-    REQUEST,
-    beside,
-    drive,
-    one_after_another,
-    prompt_ids,
-)
+from tests.inference.engine.driving import CONTEXT, REQUEST, beside, drive, one_after_another, prompt_ids
 
 
 def test_an_alternative_leaves_the_suggestion_which_is_then_resident_again(shared: SharedState) -> None:
@@ -73,10 +66,7 @@ def test_an_alternative_without_text_is_none(shared: SharedState) -> None:
     request = replace(REQUEST, alternatives=1)
     said = [beside(first, newline), min(shared.tokenizer.markers.end), *dedent]
     run, chunks = drive(request, shared, one_after_another(said))
-    assert (run.completion().text, run.completion().alternatives) == (
-        shared.tokenizer.text_tokens()[first].decode(),
-        (),
-    )
+    assert (run.completion().text, run.completion().alternatives) == (shared.tokenizer.text_tokens()[first].decode(), ())
     assert [(chunk.token_ids, chunk.start, chunk.wanted) for chunk in chunks[-2:]] == [
         (packed([newline]), len(prompt_ids(shared, request)), 1),
         (packed([first]), len(prompt_ids(shared, request)), 0),

@@ -23,9 +23,7 @@ OTHER = tuple(range(200, 240))
 class Workplace:
     """Slots over a store, and how many workspaces were made for them."""
 
-    def __init__(
-        self, count: int, room_for: int = 100, *, kept: int | None = None, separate_users: bool = False
-    ) -> None:
+    def __init__(self, count: int, room_for: int = 100, *, kept: int | None = None, separate_users: bool = False) -> None:
         self.made = self.tried = 0
         self.room_for = room_for
         self.store = PagedStore([Tier("device", 2**20, MemoryStorage())], 4)

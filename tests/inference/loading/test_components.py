@@ -62,9 +62,7 @@ def test_the_kernel_can_be_switched_off(tmp_path: Path, monkeypatch: pytest.Monk
         load_engine(options)
 
 
-def test_rounded_weights_keep_their_kv_apart(
-    options: EngineOptions, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_rounded_weights_keep_their_kv_apart(options: EngineOptions, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr("inference.loading.placement.weights_problem", lambda *_: "")  # torchao's fp8 runs on a CPU
     whole = replace(options, cache_folder=tmp_path / "kv", dtype="bfloat16", kernel=False)
     recomputed = []
@@ -95,12 +93,7 @@ def names(store: PagedStore) -> list[str]:
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no pipes in folders")
 @pytest.mark.parametrize(
     "block",
-    [
-        Path.touch,
-        os.mkfifo,
-        lambda root: root.symlink_to(root.name),
-        lambda root: root.symlink_to("/proc/1/nothing"),
-    ],
+    [Path.touch, os.mkfifo, lambda root: root.symlink_to(root.name), lambda root: root.symlink_to("/proc/1/nothing")],
     ids=["a file", "a pipe", "a loop of links", "a link to nowhere"],
 )
 def test_where_there_can_be_no_folder_the_store_goes_on_without(

@@ -130,9 +130,7 @@ def test_weights_that_others_have_quantized_are_refused(options: EngineOptions, 
         load_engine(replace(options, model=str(folder)))
 
 
-def test_what_can_be_told_before_loading(
-    options: EngineOptions, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_what_can_be_told_before_loading(options: EngineOptions, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     assert is_here(options)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
     assert not is_here(EngineOptions("someone/tiny"))

@@ -70,9 +70,7 @@ def test_loading_takes_little_more_memory_than_the_packed_weights(tmp_path: Path
     tensors |= {name: torch.randn(shape) for name, shape in matrices.items()}
     save_file({name: tensor.bfloat16() for name, tensor in tensors.items()}, large / "model.safetensors")
     # The system maps more of the file around a page than is read, as its cache happens to lie: the less of two.
-    planned, peak, kept = (
-        min(counts) for counts in zip(*(loaded(small, large, "int8") for _ in range(2)), strict=True)
-    )
+    planned, peak, kept = (min(counts) for counts in zip(*(loaded(small, large, "int8") for _ in range(2)), strict=True))
     assert planned > 50e6
     assert kept < 1.15 * planned
     assert peak < 1.3 * planned

@@ -10,14 +10,7 @@ from hypothesis import strategies as st
 from inference.checkpoints.architecture import read_architecture
 from inference.checkpoints.checkpoint import find_checkpoint
 from inference.checkpoints.weights import StoredTensor, WeightsFile
-from inference.loading.memory_plan import (
-    GPU_RESERVE,
-    KERNEL_BYTES,
-    MemoryDemand,
-    default_store_bytes,
-    plan_memory,
-    weights_bytes,
-)
+from inference.loading.memory_plan import GPU_RESERVE, KERNEL_BYTES, MemoryDemand, default_store_bytes, plan_memory, weights_bytes
 from kv_store.snapshots import FEWEST_SNAPSHOTS, budget_of_a_slot
 from protocol.errors import BadInput
 from protocol.settings import BUNDLED_MODEL, Weights
@@ -81,8 +74,7 @@ def test_rounded_weights_take_a_byte_each(weights: Weights, tied: bool, expected
 
 
 @pytest.mark.parametrize(
-    ("stored", "size"),
-    [("Q8_0", 34 / 32), ("Q6_K", 7 / 8), ("Q5_K", 6 / 8), ("F16", 2), ("Q4_1", 20 / 32), ("Q4_K", 20 / 32)],
+    ("stored", "size"), [("Q8_0", 34 / 32), ("Q6_K", 7 / 8), ("Q5_K", 6 / 8), ("F16", 2), ("Q4_1", 20 / 32), ("Q4_K", 20 / 32)]
 )
 def test_quantized_files_stay_so_on_a_cpu(stored: str, size: float) -> None:
     on_gpu = demand("bfloat16", stored)
@@ -109,9 +101,7 @@ def test_the_kernel_quantizes_by_groups_and_the_embedding_too(weights: Weights, 
     slots=st.integers(0, 16),
     context_tokens=st.integers(64, 10**6),
 )
-def test_a_plan_that_fits_adds_up_to_no_more_than_is_free(
-    free: int, store_bytes: int, slots: int, context_tokens: int
-) -> None:
+def test_a_plan_that_fits_adds_up_to_no_more_than_is_free(free: int, store_bytes: int, slots: int, context_tokens: int) -> None:
     asked = replace(demand(), store_bytes=store_bytes, slots=slots, context_tokens=context_tokens)
     plan = plan_memory(asked, free)
     total = plan.weights + plan.forwards + plan.slots * (plan.workspace + plan.graphs) + plan.store
@@ -131,16 +121,7 @@ def test_by_default_the_bundled_model_leaves_a_laptop_to_other_programs(gigabyte
     checkpoint, memory = find_checkpoint(BUNDLED_MODEL), gigabytes * 2**30
     store = default_store_bytes(memory, on_gpu=False)
     asked = MemoryDemand(
-        checkpoint.architecture,
-        checkpoint.weights(),
-        "float32",
-        "auto",
-        4096,
-        0,
-        store,
-        256,
-        on_gpu=False,
-        on_kernel=True,
+        checkpoint.architecture, checkpoint.weights(), "float32", "auto", 4096, 0, store, 256, on_gpu=False, on_kernel=True
     )
     plan = plan_memory(asked, memory // 2)
     assert (plan.slots >= 2, plan.store) == (True, store)

@@ -202,9 +202,7 @@ def test_a_missing_torchao_is_named(monkeypatch: pytest.MonkeyPatch, weights: We
     assert not weights_problem("int8", "cpu", "bfloat16", None)
 
 
-def test_a_model_that_does_not_fit_the_gpu_runs_on_the_cpu_and_says_so(
-    simulated: SimulatedCuda, tiny_checkpoint: Path
-) -> None:
+def test_a_model_that_does_not_fit_the_gpu_runs_on_the_cpu_and_says_so(simulated: SimulatedCuda, tiny_checkpoint: Path) -> None:
     simulated.total_bytes = 10**8  # less than the reserve for libraries
     engine = load_engine(EngineOptions(str(tiny_checkpoint), context_tokens=256, threads=1))
     assert engine.info.device == "cpu"

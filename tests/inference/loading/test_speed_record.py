@@ -6,15 +6,7 @@ from pathlib import Path
 import pytest
 
 from inference.loading.options import EngineOptions
-from inference.loading.speed_record import (
-    MOST_PROMPT_MS,
-    MOST_TOKEN_MS,
-    PROMPT_TOKENS,
-    Speed,
-    SpeedRecord,
-    advice,
-    recommended,
-)
+from inference.loading.speed_record import MOST_PROMPT_MS, MOST_TOKEN_MS, PROMPT_TOKENS, Speed, SpeedRecord, advice, recommended
 from protocol.messages import Usage
 from protocol.settings import BUNDLED_MODEL, TINY_MODEL
 

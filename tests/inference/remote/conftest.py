@@ -44,17 +44,13 @@ def opened() -> Iterator[ExitStack]:
 @pytest.fixture
 def connect_llama(server: FakeServer, opened: ExitStack) -> Connect:
     """Connects an engine to the fake llama-server."""
-    return lambda **options: _connected(
-        opened, f"llama-server={opened.enter_context(serving(llama_server(server)))}", options
-    )
+    return lambda **options: _connected(opened, f"llama-server={opened.enter_context(serving(llama_server(server)))}", options)
 
 
 @pytest.fixture
 def connect_openai(server: FakeServer, opened: ExitStack) -> Connect:
     """Connects an engine to the fake OpenAI server."""
-    return lambda **options: _connected(
-        opened, f"openai={opened.enter_context(serving(openai_server(server)))}/v1", options
-    )
+    return lambda **options: _connected(opened, f"openai={opened.enter_context(serving(openai_server(server)))}/v1", options)
 
 
 def _connected(opened: ExitStack, address: str, options: dict[str, object]) -> RemoteEngine:

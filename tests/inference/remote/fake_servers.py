@@ -129,9 +129,7 @@ def llama_server(state: FakeServer) -> Starlette:
         if (refused := state.refusal(request)) is not None:
             return refused
         settings = {"n_ctx": state.context, "params": {}}
-        return JSONResponse(
-            {"total_slots": state.slots, "model_path": state.model, "default_generation_settings": settings}
-        )
+        return JSONResponse({"total_slots": state.slots, "model_path": state.model, "default_generation_settings": settings})
 
     async def completion(request: Request) -> Response:
         body = await request.json()

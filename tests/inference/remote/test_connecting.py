@@ -80,9 +80,7 @@ def test_a_server_that_loads_its_model_is_waited_for(
 
 
 @pytest.mark.parametrize("kind", ["llama", "openai"])
-def test_a_wrong_key_is_named_and_the_right_one_is_sent(
-    kind: str, server: FakeServer, request: pytest.FixtureRequest
-) -> None:
+def test_a_wrong_key_is_named_and_the_right_one_is_sent(kind: str, server: FakeServer, request: pytest.FixtureRequest) -> None:
     server.key = "right"
     connect_to: Connect = request.getfixturevalue(f"connect_{kind}")
     with pytest.raises(EngineUnavailable, match="engineKey"):

@@ -21,26 +21,9 @@ from inference.remote.openai import CONSTRAINTS
 from inference.remote.server import Piece
 from inference.text.prompts import tokenize_prompt
 from protocol.errors import BadInput, Busy, Cancelled, EngineUnavailable
-from protocol.messages import (
-    ANONYMOUS,
-    Alternative,
-    Completion,
-    CompletionRequest,
-    Prompt,
-    Sampling,
-    StopRule,
-    cache_outcome,
-)
+from protocol.messages import ANONYMOUS, Alternative, Completion, CompletionRequest, Prompt, Sampling, StopRule, cache_outcome
 from tests.inference.remote.conftest import Connect
-from tests.inference.remote.fake_servers import (
-    FORBIDDEN,
-    LOGPROB,
-    PATIENCE_S,
-    FakeServer,
-    llama_server,
-    openai_server,
-    serving,
-)
+from tests.inference.remote.fake_servers import FORBIDDEN, LOGPROB, PATIENCE_S, FakeServer, llama_server, openai_server, serving
 from tests.inference.requests import begin
 from tests.inference.serving import wait_until
 from tests.inference.tiny_gguf import tokenizer_fields, write_file
@@ -155,8 +138,7 @@ vllm:cache_config_info{block_size="32",cache_dtype="auto",enable_prefix_caching=
 
 
 @pytest.mark.parametrize(
-    ("metrics", "block"),
-    [(BLOCKS_OF_32, 32), ("", 16), ("vllm:num_requests_running 0.0\n", 16), ("no metrics {", 16)],
+    ("metrics", "block"), [(BLOCKS_OF_32, 32), ("", 16), ("vllm:num_requests_running 0.0\n", 16), ("no metrics {", 16)]
 )
 def test_the_blocks_that_vllm_reports_count_as_a_hit(
     connect_openai: Connect, server: FakeServer, metrics: str, block: int
@@ -232,9 +214,7 @@ def test_an_alternative_that_the_server_fails_is_left_out(engine: RemoteEngine, 
 
 
 @pytest.mark.parametrize(("field", "value"), [("max_tokens", -1), ("alternatives", 99)])
-def test_bad_requests_are_refused_before_they_are_sent(
-    engine: RemoteEngine, server: FakeServer, field: str, value: int
-) -> None:
+def test_bad_requests_are_refused_before_they_are_sent(engine: RemoteEngine, server: FakeServer, field: str, value: int) -> None:
     with pytest.raises(BadInput, match=f"{field} must be .*, not {value}"):
         engine.complete(ask(**{field: value}))
     assert server.bodies == []
@@ -287,9 +267,7 @@ def test_a_cancelled_request_counts_what_it_has_cost(engine: RemoteEngine, serve
     assert usage.recomputed_tokens >= usage.prompt_tokens > 0
 
 
-def test_a_request_that_gave_way_begins_anew_whatever_its_first_run_still_says(
-    engine: RemoteEngine, server: FakeServer
-) -> None:
+def test_a_request_that_gave_way_begins_anew_whatever_its_first_run_still_says(engine: RemoteEngine, server: FakeServer) -> None:
     server.hold_after = 1
     reported: list[str] = []
     request = begin(engine, ask(), changed=lambda each: reported.append(each.text), grows=True)
@@ -329,9 +307,7 @@ def test_what_the_server_has_dropped_is_noticed_and_told(engine: RemoteEngine, s
 
 
 @pytest.mark.parametrize(("status", "is_gone"), [(429, False), (401, True)])
-def test_a_check_that_fails_fails_no_request(
-    connect_openai: Connect, server: FakeServer, status: int, is_gone: bool
-) -> None:
+def test_a_check_that_fails_fails_no_request(connect_openai: Connect, server: FakeServer, status: int, is_gone: bool) -> None:
     """A busy server is not taken for another; behind a router the check may have met a dead one, while others go on."""
     engine = connect_openai()
     engine.complete(ask())
@@ -448,9 +424,7 @@ def test_without_a_constraint_healing_is_off_and_told(connect_openai: Connect, s
     assert engine.complete(ask("al")).text == "alpha beta"
 
 
-def test_a_server_that_refuses_token_ids_is_refused_with_its_reason(
-    connect_openai: Connect, server: FakeServer
-) -> None:
+def test_a_server_that_refuses_token_ids_is_refused_with_its_reason(connect_openai: Connect, server: FakeServer) -> None:
     server.statuses = [422] * (len(CONSTRAINTS) + 1)
     with pytest.raises(BadInput, match=r"refuses the request \(422\): status 422"):
         connect_openai()
@@ -528,9 +502,7 @@ def test_a_submitted_request_does_not_wait_for_one_that_is_at_work(answers: Answ
 
 
 @pytest.mark.parametrize("kind", ["llama-server", "openai"])
-def test_a_server_that_dies_and_comes_back_is_connected_to_anew(
-    kind: str, server: FakeServer, quick_core: None
-) -> None:
+def test_a_server_that_dies_and_comes_back_is_connected_to_anew(kind: str, server: FakeServer, quick_core: None) -> None:
     make = llama_server if kind == "llama-server" else openai_server
     with serving(make(server)) as url:
         options = EngineOptions(engine=f"{kind}={url}", healing="on")
@@ -599,9 +571,7 @@ def test_log_probabilities_are_reported_per_token(engine: RemoteEngine) -> None:
     assert engine.complete(ask()).tokens == ()
 
 
-def test_a_text_is_told_while_it_grows_without_what_a_stop_may_take_away(
-    engine: RemoteEngine, server: FakeServer
-) -> None:
+def test_a_text_is_told_while_it_grows_without_what_a_stop_may_take_away(engine: RemoteEngine, server: FakeServer) -> None:
     server.script = "alpha beta\n    gamma delta"
     told: list[str] = []
     spec = ask(stop=BLOCK, stop_texts=("gamma d",))

@@ -99,9 +99,7 @@ def ends(pid: int) -> bool:
 
 
 @pytest.mark.skipif(os.name != "posix", reason="needs scripts that can be executed")
-def test_it_is_started_with_slots_and_context_and_a_key_and_socket_of_its_own(
-    gguf: Path, tmp_path: Path, runtime: Path
-) -> None:
+def test_it_is_started_with_slots_and_context_and_a_key_and_socket_of_its_own(gguf: Path, tmp_path: Path, runtime: Path) -> None:
     program = write_program(tmp_path)
     options = EngineOptions(str(gguf), context_tokens=1000, slots=3, threads=2)
     child = start_llama_server(str(program), options)
@@ -133,9 +131,7 @@ def test_one_that_fails_is_reported(gguf: Path, tmp_path: Path) -> None:
 
 @pytest.mark.skipif(os.name != "posix", reason="needs scripts that can be executed")
 @pytest.mark.usefixtures("ports")
-def test_who_takes_the_port_before_it_is_sent_nothing(
-    gguf: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_who_takes_the_port_before_it_is_sent_nothing(gguf: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     free_address, received = llama_server._free_address, list[bytes]()
     with socket.socket() as impostor:
 

@@ -8,15 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inference.text.fim import (
-    FORMATS,
-    FIMFormat,
-    RenderedPrompt,
-    choose_format,
-    read_rendered,
-    recognise_format,
-    unknown_marker,
-)
+from inference.text.fim import FORMATS, FIMFormat, RenderedPrompt, choose_format, read_rendered, recognise_format, unknown_marker
 from inference.text.prompts import tokenize_prompt
 from inference.text.tokenization import TextTokenizer, read_tokenizer
 from protocol.errors import BadInput, BadModel
@@ -135,9 +127,7 @@ def test_same_markers_are_told_apart() -> None:
 def test_families_with_the_same_tokens_are_told_apart_by_the_name_of_the_model() -> None:
     tokens = set(FORMATS["starcoder"].required_tokens)
     assert recognise_format(tokens, "models--JetBrains--Mellum-4b-base/tokenizer.json") is FORMATS["mellum"]
-    assert (
-        recognise_format(tokens, "models--ibm-granite--granite-3b-code-base/tokenizer.json") is FORMATS["granite-code"]
-    )
+    assert recognise_format(tokens, "models--ibm-granite--granite-3b-code-base/tokenizer.json") is FORMATS["granite-code"]
     assert recognise_format(tokens, "models--bigcode--starcoderbase-7b/tokenizer.json") is FORMATS["starcoder"]
 
 

@@ -88,9 +88,7 @@ def test_at_a_token_boundary_healing_changes_nothing(engines: tuple[Engine, Engi
         assert (ours.text, ours.finish_reason) == (theirs.text, theirs.finish_reason)
 
 
-def test_where_the_model_spells_it_as_the_tokenizer_does_healing_changes_nothing(
-    engines: tuple[Engine, Engine, Engine],
-) -> None:
+def test_where_the_model_spells_it_as_the_tokenizer_does_healing_changes_nothing(engines: tuple[Engine, Engine, Engine]) -> None:
     healing, _, plain = engines
     compared = 0
     for end in range(1, len(LINE)):
@@ -149,9 +147,7 @@ def test_cancelled_before_the_typed_bytes_are_spelled(engines: tuple[Engine, Eng
 @pytest.mark.parametrize(
     ("mode", "on_fragments", "otherwise"), [("auto", False, True), ("on", True, True), ("off", False, False)]
 )
-def test_by_default_models_that_fragments_do_not_suffice_for_are_healed(
-    mode: str, on_fragments: bool, otherwise: bool
-) -> None:
+def test_by_default_models_that_fragments_do_not_suffice_for_are_healed(mode: str, on_fragments: bool, otherwise: bool) -> None:
     assert wants_healing(mode, FORMATS["midfill"]) == on_fragments  # type: ignore[arg-type]
     assert wants_healing(mode, FORMATS["qwen-coder"]) == otherwise  # type: ignore[arg-type]
 

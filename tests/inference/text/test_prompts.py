@@ -75,11 +75,7 @@ def test_efim() -> None:
         # families trained with the suffix first, and without a middle marker and with a leading space
         (PROMPT, CharacterEncoder(format=FORMATS["seed-coder"]), ids(SUF, "cd", PRE, "ab", MID, "ef")),
         (PROMPT, CharacterEncoder(middle=None, format=FORMATS["codestral"]), ids(SUF, "cd", PRE, " abef")),
-        (
-            replace(PROMPT, prefix=""),
-            CharacterEncoder(middle=None, format=FORMATS["codestral"]),
-            ids(SUF, "cd", PRE, "ef"),
-        ),
+        (replace(PROMPT, prefix=""), CharacterEncoder(middle=None, format=FORMATS["codestral"]), ids(SUF, "cd", PRE, "ef")),
     ],
 )
 def test_the_suffix_first(prompt: Prompt, encoder: CharacterEncoder, expected: TokenIds) -> None:
@@ -199,9 +195,7 @@ sizes = st.integers(0, 400)
 
 
 @given(prefix=sizes, suffix=sizes, increment=st.integers(0, 80), context=sizes, max_tokens=st.integers(0, 40))
-def test_everything_fits_and_markers_stay(
-    prefix: int, suffix: int, increment: int, context: int, max_tokens: int
-) -> None:
+def test_everything_fits_and_markers_stay(prefix: int, suffix: int, increment: int, context: int, max_tokens: int) -> None:
     chunks = (Snippet("f", "c" * context),) if context else ()
     prompt = Prompt("p" * prefix, "s" * suffix, "i" * increment, chunks)
     laid_out = lay_out(prompt, max_tokens=max_tokens)
@@ -249,12 +243,9 @@ def test_a_prompt_with_markers_is_taken_as_it_is(real_tokenizer: TextTokenizer) 
 
 
 @pytest.mark.parametrize(
-    ("parts", "named"),
-    [(("", "<|mark|>", ""), r"<\|mark\|>"), (("a b " * 200,), "does not fit"), (("a" * 9_999,), "9999")],
+    ("parts", "named"), [(("", "<|mark|>", ""), r"<\|mark\|>"), (("a b " * 200,), "does not fit"), (("a" * 9_999,), "9999")]
 )
-def test_a_prompt_with_markers_that_cannot_be_laid(
-    real_tokenizer: TextTokenizer, parts: tuple[str, ...], named: str
-) -> None:
+def test_a_prompt_with_markers_that_cannot_be_laid(real_tokenizer: TextTokenizer, parts: tuple[str, ...], named: str) -> None:
     with pytest.raises(BadInput, match=named):
         tokenize_prompt(Prompt("", "", marked=parts), real_tokenizer, 128, 8)
 

@@ -66,9 +66,7 @@ def test_text_ends_where_the_suffix_begins(text: str, suffix: str, kept: str, go
         ("", "value", ""),
     ],
 )
-def test_line_that_a_newline_or_a_limit_ends_ends_where_it_reaches_the_rest_of_its_line(
-    text: str, rest: str, kept: str
-) -> None:
+def test_line_that_a_newline_or_a_limit_ends_ends_where_it_reaches_the_rest_of_its_line(text: str, rest: str, kept: str) -> None:
     suffix = Suffix(rest + "\n")
     assert text[: suffix.end(text, by_itself=False)] == kept
     assert suffix.end(text, by_itself=True) == len(text)
@@ -96,9 +94,7 @@ LINE = StopRule()
     cuts=st.sets(st.integers(0, 60)),
     indent=st.sampled_from([None, 0, 2]),
 )
-def test_no_stop_takes_away_what_was_stable(
-    text: str, stops: tuple[str, ...], cuts: set[int], indent: int | None
-) -> None:
+def test_no_stop_takes_away_what_was_stable(text: str, stops: tuple[str, ...], cuts: set[int], indent: int | None) -> None:
     whole = Stops(StopRule(indent), stops).find(text)
     expected = text if whole is None else text[:whole]
     growing, stable, end = Stops(StopRule(indent), stops), "", None
@@ -147,9 +143,7 @@ def test_line_of_the_suffix_ends_a_line_too() -> None:
     suffix=st.lists(st.sampled_from(["ab", "abc", " ", "\n", "\n  ", ")"]), max_size=6).map("".join),
     indent=st.sampled_from([None, 0, 2, 4]),
 )
-def test_text_that_grows_never_takes_back_what_was_stable_before_the_suffix(
-    text: str, suffix: str, indent: int | None
-) -> None:
+def test_text_that_grows_never_takes_back_what_was_stable_before_the_suffix(text: str, suffix: str, indent: int | None) -> None:
     growing, stable = Stops(StopRule(indent), suffix=suffix), ""
     for length in range(1, len(text) + 1):
         end = growing.find(text[:length])

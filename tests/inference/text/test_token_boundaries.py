@@ -35,8 +35,7 @@ def test_stable_tokens_of_ours_stay(tiny_tokenizer: TextTokenizer, text: str, co
 
 
 @pytest.fixture(
-    scope="module",
-    params=[("llama", FORMATS["codellama"]), ("gemma", FORMATS["codegemma"]), ("metaspace", FORMATS["codestral"])],
+    scope="module", params=[("llama", FORMATS["codellama"]), ("gemma", FORMATS["codegemma"]), ("metaspace", FORMATS["codestral"])]
 )
 def fallback_tokenizer(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> TextTokenizer:
     form, fim = request.param

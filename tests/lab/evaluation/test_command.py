@@ -37,9 +37,7 @@ def rows(tiny_model: str, runtime: Path) -> Rows:
 
 
 def test_a_row_per_split_cut_and_format(rows: Rows) -> None:
-    found, said = rows(
-        "--cut", "given,character", "--format", "psm,efim", "--allow-code-execution", "--without-sandbox"
-    )
+    found, said = rows("--cut", "given,character", "--format", "psm,efim", "--allow-code-execution", "--without-sandbox")
     assert [(row["split"], row["cut"], row["format"]) for row in found] == [
         (split, cut, form)
         for split in ("single-line", "random-span")
@@ -65,9 +63,7 @@ def test_a_core_by_its_address_gives_the_same_rows(rows: Rows, tiny_model: str) 
     here, _ = rows("--format", "efim")
     with serving(EngineOptions(tiny_model, threads=1)) as served:
         there, _ = rows("--format", "efim", "--core", f"ws://{served.address}/ws", "--core-token", TOKEN)
-    assert [row | {"model": "", "healing": None} for row in there] == [
-        row | {"model": "", "healing": None} for row in here
-    ]
+    assert [row | {"model": "", "healing": None} for row in there] == [row | {"model": "", "healing": None} for row in here]
     assert {row["healing"] for row in there} == {None}
 
 
@@ -124,9 +120,7 @@ def test_what_cannot_be_evaluated_is_named(arguments: list[str], message: str, r
 
 
 def test_fidelity_needs_no_model(tmp_path: Path) -> None:
-    functions = (
-        f"int {name}(int b)\n{{\n    return (b + {name}) * 0xFFFFFFFF;\n}}\n" for name in ("one", "two", "three")
-    )
+    functions = (f"int {name}(int b)\n{{\n    return (b + {name}) * 0xFFFFFFFF;\n}}\n" for name in ("one", "two", "three"))
     (tmp_path / "a.c").write_text("\n".join(functions))
     json_file = tmp_path / "rows.json"
     arguments = ["--fidelity", str(tmp_path), "--limit", "3", "--json", str(json_file)]

@@ -20,9 +20,7 @@ FILLER = "".join(f"value_{n} = compute({n}, {n + 1})  # a line of its own\n" for
 @pytest.fixture
 def task(tmp_path: Path) -> CrossFileTask:
     (tmp_path / "lib.py").write_text("def load_config(path, strict): ...\n" + FILLER.replace("value", "other"))
-    (tmp_path / "user.py").write_text(
-        f"from lib import load_config\n\nconfig = load_config(value_1, strict=True)\n{FILLER}"
-    )
+    (tmp_path / "user.py").write_text(f"from lib import load_config\n\nconfig = load_config(value_1, strict=True)\n{FILLER}")
     (task,) = cut_tasks(PACKAGE, tmp_path, seed=0)
     return task
 

@@ -8,18 +8,7 @@ from pathlib import Path
 import pytest
 
 from lsp_server.filters import order
-from midfill_lab.evaluation.fidelity import (
-    KINDS,
-    Place,
-    Verdict,
-    count,
-    places_in,
-    play,
-    read_cases,
-    row_object,
-    table,
-    verdict,
-)
+from midfill_lab.evaluation.fidelity import KINDS, Place, Verdict, count, places_in, play, read_cases, row_object, table, verdict
 from protocol.errors import BadInput
 from protocol.settings import Settings
 
@@ -70,10 +59,7 @@ def test_the_same_seed_draws_the_same_places(places: list[Place]) -> None:
 
 def test_no_more_places_than_asked_for() -> None:
     few = places_in([SOURCES], limit=2, seed=0)
-    assert (
-        max(sum(other.language_id == place.language_id and other.kind == place.kind for other in few) for place in few)
-        == 2
-    )
+    assert max(sum(other.language_id == place.language_id and other.kind == place.kind for other in few) for place in few) == 2
 
 
 def test_files_that_nobody_writes_are_left_out(tmp_path: Path) -> None:

@@ -70,11 +70,7 @@ LIB = "def load_config(path, strict): ...\nclass Reader:\n    def read_all(self,
 def test_a_task_begins_at_the_symbol(tmp_path: Path) -> None:
     user = f"from lib import load_config\n\nconfig = load_config(value_1, strict=True)\n{FILLER}"
     (task,) = cut(tmp_path, {"lib.py": LIB, "user.py": user})
-    assert (task.name, task.symbol, task.middle) == (
-        "sample/user.py:3",
-        "load_config",
-        "load_config(value_1, strict=True)",
-    )
+    assert (task.name, task.symbol, task.middle) == ("sample/user.py:3", "load_config", "load_config(value_1, strict=True)")
     assert task.before + task.middle + task.after == user
     assert task.after.startswith("\n")
 

@@ -44,9 +44,7 @@ def test_a_model_on_both_kinds_of_engines(tmp_path: Path) -> None:
     server = FakeServer(read_tokenizer(tmp_path / "tokenizer.json"), model=str(tmp_path), context=8192)
     options = ["--paper", "--human-eval", str(DATA), "--limit", "2", "--allow-code-execution", "--without-sandbox"]
     with serving(openai_server(server)) as url:
-        there = CliRunner().invoke(
-            app, ["eval", *options, "--json", "-", "--engine", f"openai={url}", "--model", str(tmp_path)]
-        )
+        there = CliRunner().invoke(app, ["eval", *options, "--json", "-", "--engine", f"openai={url}", "--model", str(tmp_path)])
     here = CliRunner().invoke(app, ["eval", *options, "--models", "tiny", "--limit", "1"])
     assert (here.exit_code, there.exit_code) == (0, 0), (here.exception, there.exception)
     rows = [json.loads(line) for line in there.stdout.splitlines()]

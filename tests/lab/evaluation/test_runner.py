@@ -126,9 +126,7 @@ def values(row: Row, *names: str) -> list[float | None]:
 @pytest.mark.parametrize("split", SPLITS)
 def test_a_perfect_model_is_perfect(split: Split) -> None:
     done: list[None] = []
-    row = evaluator(knows(split), Sandbox(allow_unconfined=True)).row(
-        task_set(split), "token", "efim", lambda: done.append(None)
-    )
+    row = evaluator(knows(split), Sandbox(allow_unconfined=True)).row(task_set(split), "token", "efim", lambda: done.append(None))
     assert values(row, "exact_match", "pass_at_1", "edit_similarity") == [1.0, 1.0, 1.0]
     assert row.n == len(done) == 6
     assert row.timed_out == 0

@@ -118,9 +118,7 @@ UNDO = "import __main__\n__main__._FORBIDDEN = ('x',)\n__main__._WRITING = 0\n"
 def test_no_process_or_thread_starts_and_no_user_is_root(sandbox: Sandbox) -> None:
     no_thread = "try: threading.Thread(target=print).start()\nexcept RuntimeError: pass\nelse: raise AssertionError"
     forks = attempts("os.fork()", "subprocess.run(['/bin/true'])", "os.posix_spawn(sys.executable, ['x'], {})")
-    assert (
-        sandbox.run(f"{forks}\n{no_thread}\nassert os.getuid() != 0 != os.geteuid() and os.getgid() != 0") == "passed"
-    )
+    assert sandbox.run(f"{forks}\n{no_thread}\nassert os.getuid() != 0 != os.geteuid() and os.getgid() != 0") == "passed"
     root = attempts("os.setuid(0)", "os.setreuid(0, 0)", "os.setresgid(0, 0, 0)", "os.setgroups([0])", "os.fork()")
     assert sandbox.run(root) == "passed"
     regain = "libc = ctypes.CDLL(None)\nlibc.unshare(1 << 28)\nassert libc.mount(b'x', b'/', b'tmpfs', 0, None) != 0"
@@ -132,17 +130,8 @@ def test_nothing_outside_is_read_changed_or_made(sandbox: Sandbox, tmp_path: Pat
     key.write_text("secret")
     path = repr(str(key))
     reading = [f"open({path})", f"os.stat({path})", f"os.listdir({str(tmp_path)!r})", "os.listdir('/proc/self/root')"]
-    reading += [
-        "open('/etc/passwd')",
-        "open('/proc/sys/kernel/hostname', 'w')",
-        f"os.listdir({str(Path.home())!r} + '/.ssh')",
-    ]
-    changing = [
-        f"os.unlink({path})",
-        f"os.truncate({path}, 0)",
-        f"os.rename({path}, {path} + 'x')",
-        f"os.chmod({path}, 0)",
-    ]
+    reading += ["open('/etc/passwd')", "open('/proc/sys/kernel/hostname', 'w')", f"os.listdir({str(Path.home())!r} + '/.ssh')"]
+    changing = [f"os.unlink({path})", f"os.truncate({path}, 0)", f"os.rename({path}, {path} + 'x')", f"os.chmod({path}, 0)"]
     changing += [f"mmap.mmap(os.open({path}, os.O_RDWR), 0)", f"os.mkfifo({path} + '.fifo')", "os.mkfifo('/fifo')"]
     changing += ["open('/tmp/x', 'w')", "open('x', 'w')", "os.mkdir('x')", "os.symlink('x', 'y')"]
     # Python's own files are there, for reading.
@@ -189,19 +178,12 @@ def test_no_connection_is_made(sandbox: Sandbox, listeners: dict[str, socket.soc
 
 def test_environment_and_folder_are_empty(any_sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("A_SECRET", "known")
-    assert (
-        any_sandbox.run("import os\nassert 'A_SECRET' not in os.environ\nassert not os.path.exists('tests')")
-        == "passed"
-    )
+    assert any_sandbox.run("import os\nassert 'A_SECRET' not in os.environ\nassert not os.path.exists('tests')") == "passed"
 
 
 def test_no_process_outlives_its_judgement(sandbox: Sandbox) -> None:
-    sandbox.run(
-        "import signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\ndef f(): return 1", "assert f() == 2"
-    )
-    assert not [
-        child for child in psutil.Process().children(recursive=True) if "run_program" in " ".join(child.cmdline())
-    ]
+    sandbox.run("import signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\ndef f(): return 1", "assert f() == 2")
+    assert not [child for child in psutil.Process().children(recursive=True) if "run_program" in " ".join(child.cmdline())]
 
 
 def test_without_a_confinement_it_is_refused_and_what_does_not_hold_is_said() -> None:

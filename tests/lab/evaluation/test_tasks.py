@@ -79,9 +79,7 @@ def test_every_format_shows_the_same_text() -> None:
     assert psm.increment == spm.increment == ""
 
 
-@pytest.mark.parametrize(
-    "before", [BEFORE, "a = 1\n", "", "x" * 600 + "\n" + BEFORE[:22], "y = 2\n" + "z" * 400 + "\n"]
-)
+@pytest.mark.parametrize("before", [BEFORE, "a = 1\n", "", "x" * 600 + "\n" + BEFORE[:22], "y = 2\n" + "z" * 400 + "\n"])
 def test_the_anchor_is_where_the_language_server_lays_it(before: str) -> None:
     budget = WindowBudget(increment_tokens=200)
     document = Document.from_text("file:///a.py", "python", 0, before + "    tot" + LINE.after)

@@ -77,8 +77,7 @@ def test_no_package_takes_more_than_its_share_over_all_environments(tmp_path: Pa
 def test_tests_take_a_smaller_share(tmp_path: Path) -> None:
     files = {f"pkg/tests/test_{index}.py": module(index) for index in range(3)} | {"pkg/code.py": module(9)}
     documents, _ = collect(
-        packages(tmp_path, pkg=files),
-        CollectOptions(hold_out_count=0, package_bytes=10 * len(module(9)), test_share=0.15),
+        packages(tmp_path, pkg=files), CollectOptions(hold_out_count=0, package_bytes=10 * len(module(9)), test_share=0.15)
     )
     assert len(texts_of(documents, "train")) == 2
 

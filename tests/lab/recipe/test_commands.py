@@ -11,8 +11,7 @@ from midfill_lab.training.corpus import Corpus, read_manifest
 
 def test_a_corpus_is_made(environment: Path, tmp_path: Path) -> None:
     made = CliRunner().invoke(
-        app,
-        ["corpus", str(tmp_path), "--environment", str(environment), "--no-standard-library", "--hold-out", "Gamma"],
+        app, ["corpus", str(tmp_path), "--environment", str(environment), "--no-standard-library", "--hold-out", "Gamma"]
     )
     assert made.exit_code == 0, made.output
     assert "refused: unlicensed, licence unknown" in made.output

@@ -63,13 +63,7 @@ def test_any_folder_comes_back_byte_for_byte(files: dict[str, bytes], part_bytes
 def test_what_only_looks_like_weights_comes_back_too(tail: bytes, claimed: int, data: st.DataObject) -> None:
     header = data.draw(
         st.sampled_from(
-            [
-                "[]",
-                "{}",
-                '{"a": 1}',
-                '{"a": {"dtype": "F32", "data_offsets": [0, 7]}}',
-                '{"a": {"data_offsets": [4, 0]}}',
-            ]
+            ["[]", "{}", '{"a": 1}', '{"a": {"dtype": "F32", "data_offsets": [0, 7]}}', '{"a": {"data_offsets": [4, 0]}}']
         )
     ).encode()
     size = data.draw(st.sampled_from([len(header), claimed % 2**64]))
@@ -123,23 +117,15 @@ def packed(tmp_path: Path) -> Path:
         (lambda folder: (folder / INDEX).unlink(), "no usable index.json"),
         (lambda folder: (folder / INDEX).write_text("{"), "no usable index.json"),
         (lambda folder: with_index(folder, lambda index: index.update(format=2)), "no usable index.json"),
-        (
-            lambda folder: with_index(folder, lambda index: index["files"][0].update(path="../x")),
-            "not below the folder",
-        ),
+        (lambda folder: with_index(folder, lambda index: index["files"][0].update(path="../x")), "not below the folder"),
         (lambda folder: with_index(folder, lambda index: index["files"][0].update(path="/x")), "not below the folder"),
         (lambda folder: with_index(folder, lambda index: index["files"][0].update(path="b.bin")), "a file twice"),
         (lambda folder: with_index(folder, lambda index: index["files"][0].update(bytes=1)), "are not its 1 bytes"),
         (lambda folder: with_index(folder, lambda index: index["parts"].pop()), "its parts others"),
         (lambda folder: with_index(folder, lambda index: index["parts"][0].update(name="../part-000")), "no usable"),
+        (lambda folder: with_index(folder, lambda index: index["files"][1].update(sha256="0" * 64)), "b.bin is damaged"),
         (
-            lambda folder: with_index(folder, lambda index: index["files"][1].update(sha256="0" * 64)),
-            "b.bin is damaged",
-        ),
-        (
-            lambda folder: with_index(
-                folder, lambda index: index["files"][1]["regions"][0]["blocks"][0].update(coder="huffman")
-            ),
+            lambda folder: with_index(folder, lambda index: index["files"][1]["regions"][0]["blocks"][0].update(coder="huffman")),
             "b.bin is damaged",
         ),
     ],

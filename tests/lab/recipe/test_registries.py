@@ -93,10 +93,7 @@ def test_of_npm_packages_what_people_wrote_is_taken(tmp_path: Path) -> None:
     note = '{"name": "@scope/pkg", "version": "2.0.0", "license": "MIT"}'
     files = ("src/a.ts", "src/a.d.ts", "src/b.js", "dist/a.js", "lib/c.min.js", "src/view.tsx")
     (tmp_path / "npm").mkdir()
-    tar(
-        tmp_path / "npm" / "scope-pkg-2.0.0.tgz",
-        {f"package/{name}": "x\n" for name in files} | {"package/package.json": note},
-    )
+    tar(tmp_path / "npm" / "scope-pkg-2.0.0.tgz", {f"package/{name}": "x\n" for name in files} | {"package/package.json": note})
     pinned = Pinned("@scope/pkg", "2.0.0")
     assert unpack_downloads("npm", [pinned], tmp_path / "npm", tmp_path / "unpacked") == []
     package = npm_package(folder_of(tmp_path / "unpacked", pinned))

@@ -58,8 +58,7 @@ def test_reserved_tokens_become_markers_with_embeddings_of_their_own(model: Path
     read_base(tmp_path / "model.gguf", tmp_path / "base", (4, 5, 6), dtype=torch.float32)
     checkpoint = find_checkpoint(str(tmp_path / "base"))
     added = {
-        token["content"]: token["id"]
-        for token in json.loads((checkpoint.folder / "tokenizer.json").read_text())["added_tokens"]
+        token["content"]: token["id"] for token in json.loads((checkpoint.folder / "tokenizer.json").read_text())["added_tokens"]
     }
     assert [added[f"<|fim_{name}|>"] for name in ("prefix", "suffix", "middle")] == [4, 5, 6]
     old, new = (
@@ -71,9 +70,7 @@ def test_reserved_tokens_become_markers_with_embeddings_of_their_own(model: Path
 
 
 @pytest.mark.parametrize("reserved", [(4, 5), (4, 4, 5), (4, 5, 100), (1, 2, 3)])
-def test_ids_that_are_no_three_special_tokens_are_refused(
-    reserved: tuple[int, ...], model: Path, tmp_path: Path
-) -> None:
+def test_ids_that_are_no_three_special_tokens_are_refused(reserved: tuple[int, ...], model: Path, tmp_path: Path) -> None:
     write_gguf(str(model), tmp_path / "model.gguf")
     with pytest.raises(OptionError):
         read_base(tmp_path / "model.gguf", tmp_path / "base", reserved)

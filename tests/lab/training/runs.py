@@ -13,13 +13,7 @@ from midfill_lab.training.trainer import RunFolder, StepReport, Trainer
 from midfill_lab.training.vocabulary import load_vocabulary
 
 TINY = ModelSize(layers=2, hidden=32, intermediate=64, heads=2, kv_heads=1, head_dim=16, positions=256)
-OPTIONS = TrainingOptions(
-    shape=TINY,
-    stages=(Stage(64, 0.5), Stage(128, 0.5)),
-    batch_tokens=256,
-    max_steps=8,
-    compile=False,
-)
+OPTIONS = TrainingOptions(shape=TINY, stages=(Stage(64, 0.5), Stage(128, 0.5)), batch_tokens=256, max_steps=8, compile=False)
 AFTER_EVERY_STEP = 1e-9  # minutes between checkpoints
 
 

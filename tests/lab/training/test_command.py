@@ -125,10 +125,7 @@ def test_what_ctrl_c_has_stopped_goes_on_as_if_nothing_had_happened(
     [
         (["--lora"], "--lora needs --from MODEL"),
         (["--from", "tiny", "--lora", "--muon-lr", "1e-3"], "--muon-lr does not work with --lora"),
-        (
-            ["--from", "tiny", "--window", "100000"],
-            "--window 100000 is too long: the context of tiny is 4096 tokens",
-        ),
+        (["--from", "tiny", "--window", "100000"], "--window 100000 is too long: the context of tiny is 4096 tokens"),
     ],
 )
 def test_what_does_not_fit_together_is_refused_before_anything_is_read(

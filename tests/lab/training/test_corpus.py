@@ -11,8 +11,7 @@ from midfill_lab.training.options import CorpusError
 
 TEXTS = ["first = 1\nsecond = 2\n", "größe = 'ß€😀'\n\nx\n", "last\n"]
 DOCUMENTS = [
-    Document(text, package, f"{package}/{index}.py")
-    for index, (text, package) in enumerate(zip(TEXTS, "aab", strict=True))
+    Document(text, package, f"{package}/{index}.py") for index, (text, package) in enumerate(zip(TEXTS, "aab", strict=True))
 ]
 MANIFEST = Manifest((PackageRecord("a", "1", "MIT", "train", 3, 40),), {"size": 2})
 

@@ -226,9 +226,7 @@ def test_the_last_fragment_is_learned_and_cuts_between_tokens_lose_nothing(
 
 @pytest.mark.parametrize("family", ["own", "qwen2.5-coder", "starcoder2", "deepseek-coder"])
 @given(st.text(alphabet=" \n\tab_AB.:('\"9é中", max_size=200), SEEDS)
-def test_only_the_words_at_a_cut_have_to_be_tokenized_again(
-    vocabulary: Vocabulary, family: str, text: str, rng: Random
-) -> None:
+def test_only_the_words_at_a_cut_have_to_be_tokenized_again(vocabulary: Vocabulary, family: str, text: str, rng: Random) -> None:
     used = vocabulary if family == "own" else _family(family)
     fragments = random_fragments(text, ExampleOptions(shortest_fragment=1, longest_fragment=32), rng)
     expected: list[bool] = []
@@ -322,9 +320,7 @@ def test_the_definition_of_a_name_in_the_text_comes_from_another_file_of_the_pac
 def test_definitions_of_several_languages_are_found(tmp_path: Path, line: str) -> None:
     filler = "".join(f"filler {number}\n" for number in range(2000))
     corpus = corpus_of(tmp_path, Document("Kettle\n", "a", "a.py"), Document(f"{filler}{line}\n{filler}", "a", "b.py"))
-    picked = [
-        snippet for seed in range(20) for snippet in SnippetPicker(corpus).pick(0, "Kettle\n", 1000, Random(seed))
-    ]
+    picked = [snippet for seed in range(20) for snippet in SnippetPicker(corpus).pick(0, "Kettle\n", 1000, Random(seed))]
     assert any(snippet.text.startswith(line) for snippet in picked)
 
 

@@ -45,10 +45,7 @@ def test_middles_in_common_windows_have_the_losses_of_each_alone(corpus: Corpus,
     model = build_model(TINY, vocabulary)
     chosen = examples(corpus)
     texts = [("def first():\n", "    return 1\n"), ("x",), ("import os\n" * 20,)]
-    alone = (
-        measure_middles(model, chosen, vocabulary, Shape(1, 1)),
-        measure_texts(model, texts, vocabulary, Shape(1, 1)),
-    )
+    alone = (measure_middles(model, chosen, vocabulary, Shape(1, 1)), measure_texts(model, texts, vocabulary, Shape(1, 1)))
     use_attention_within_examples(model)
     for shape in (Shape(1, 250), Shape(4, 1000)):
         assert_close(measure_middles(model, chosen, vocabulary, shape), alone[0])

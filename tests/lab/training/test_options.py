@@ -35,8 +35,7 @@ def test_an_option_out_of_range_is_named(options: dict[str, Any], named: str) ->
 
 
 @pytest.mark.parametrize(
-    "name",
-    ["fim_rate", "efim_rate", "spm_rate", "fragment_rate", "context_fragment_rate", "piece_rate", "open_end_rate"],
+    "name", ["fim_rate", "efim_rate", "spm_rate", "fragment_rate", "context_fragment_rate", "piece_rate", "open_end_rate"]
 )
 def test_rates_are_shares(name: str) -> None:
     with pytest.raises(OptionError, match=f"{name} is 1.5"):

@@ -66,9 +66,7 @@ def logits(model: torch.nn.Module) -> torch.Tensor:
     return found.float()
 
 
-def test_a_new_model_is_whole_and_says_what_it_needs(
-    vocabulary: Vocabulary, corpus_folder: Path, tmp_path: Path
-) -> None:
+def test_a_new_model_is_whole_and_says_what_it_needs(vocabulary: Vocabulary, corpus_folder: Path, tmp_path: Path) -> None:
     model = start_model(OPTIONS, vocabulary)
     tokenizer, output = corpus_folder / "tokenizer.json", tmp_path / "run" / "model"
     publish(model, vocabulary, tokenizer, OPTIONS, output, CARD)

@@ -33,9 +33,7 @@ def test_the_best_grid_loses_less_than_the_widest(kind: str) -> None:
     type_ = gguf.GGMLQuantizationType[kind.upper()]
     widest = torch.from_numpy(gguf.dequantize(gguf.quantize(groups().numpy(), type_), type_))
     grid = best_grid(groups(), torch.ones(GROUP), kind)
-    lost, lost_by_widest = (
-        (rounded - groups()).square().sum() for rounded in (grid.values(grid.codes(groups())), widest)
-    )
+    lost, lost_by_widest = ((rounded - groups()).square().sum() for rounded in (grid.values(grid.codes(groups())), widest))
     assert lost < 0.97 * lost_by_widest
 
 

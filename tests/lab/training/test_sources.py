@@ -5,15 +5,7 @@ from random import Random
 
 import pytest
 
-from midfill_lab.training.sources import (
-    DuplicateFilter,
-    Sources,
-    is_test,
-    is_vendored,
-    read_source,
-    read_sources,
-    reason_to_drop,
-)
+from midfill_lab.training.sources import DuplicateFilter, Sources, is_test, is_vendored, read_source, read_sources, reason_to_drop
 from protocol.errors import BadInput
 from tests.lab.packages import write_module
 

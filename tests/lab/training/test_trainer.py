@@ -137,9 +137,7 @@ def test_a_run_goes_on_with_other_stages_and_reads_no_window_twice(corpus_folder
     assert reports[-1].progress.windows == {64: 24, 128: 12}
 
 
-def test_a_finished_run_makes_no_further_step(
-    corpus_folder: Path, uninterrupted: tuple[Path, list[StepReport]]
-) -> None:
+def test_a_finished_run_makes_no_further_step(corpus_folder: Path, uninterrupted: tuple[Path, list[StepReport]]) -> None:
     assert train(corpus_folder, uninterrupted[0]) == []
 
 

@@ -49,13 +49,7 @@ def test_middles_begin_at_names_of_other_files_behind_their_definitions(vocabula
     documents = [Document(f"def fill():\n{using}", "a", "use.py"), Document(defining, "a", "b.py")]
     write_corpus(tmp_path, {"train": documents}, Manifest((), {}))
     options = ExampleOptions(
-        fim_rate=1.0,
-        efim_rate=0.0,
-        spm_rate=0.0,
-        fragment_rate=0.0,
-        snippet_rate=0.0,
-        symbol_rate=1.0,
-        open_end_rate=0.0,
+        fim_rate=1.0, efim_rate=0.0, spm_rate=0.0, fragment_rate=0.0, snippet_rate=0.0, symbol_rate=1.0, open_end_rate=0.0
     )
     made = Windows(Corpus(tmp_path, "train"), vocabulary, options, length=512, seed=0)
     markers = vocabulary.markers
@@ -202,9 +196,7 @@ def test_processes_end_with_a_trainer_that_is_killed(corpus_folder: Path, tmp_pa
     script = tmp_path / "killed.py"
     script.write_text(KILLED)
     environment = {**os.environ, "PYTHONPATH": str(Path.cwd()), "TMPDIR": str(tmp_path)}
-    with subprocess.Popen(
-        [sys.executable, script, corpus_folder], stdout=subprocess.PIPE, text=True, env=environment
-    ) as process:
+    with subprocess.Popen([sys.executable, script, corpus_folder], stdout=subprocess.PIPE, text=True, env=environment) as process:
         assert process.stdout is not None
         told = process.stdout.read()  # until the last process that could write to it has ended
     assert told.split()

@@ -104,9 +104,7 @@ class Slow:
         return ()
 
 
-async def test_a_slow_source_blocks_nothing_and_outlives_who_waited(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_slow_source_blocks_nothing_and_outlives_who_waited(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     slow = Slow()
     monkeypatch.setattr("lsp_server.context.gathering.SimilarChunks", lambda: slow)
     workspace = EditorWorkspace.of_folders([folder.as_uri()])

@@ -122,9 +122,7 @@ def test_a_chunk_that_was_edited_is_not_found() -> None:
     st.integers(0, 1500),
     st.lists(st.integers(0, 119).map(lambda first: range(first, first + 7)), max_size=3),
 )
-def test_a_chunk_is_whole_free_lines_of_its_document(
-    lines: list[str], at: int, max_chars: int, taken: list[range]
-) -> None:
+def test_a_chunk_is_whole_free_lines_of_its_document(lines: list[str], at: int, max_chars: int, taken: list[range]) -> None:
     source = document("".join(lines))
     line = min(at, len(lines))
     if any(line in span for span in taken):

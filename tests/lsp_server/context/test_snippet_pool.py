@@ -156,13 +156,7 @@ def test_a_document_opened_again_is_looked_at_anew() -> None:
 NAMES = st.sampled_from("abcd")
 STEPS = st.one_of(
     st.tuples(st.just("visit"), NAMES, st.integers(0, 150)),
-    st.tuples(
-        st.just("edit"),
-        NAMES,
-        st.integers(0, 150),
-        st.sampled_from(["", "x", "new\n", "p\nq\nr\n"]),
-        st.integers(0, 60),
-    ),
+    st.tuples(st.just("edit"), NAMES, st.integers(0, 150), st.sampled_from(["", "x", "new\n", "p\nq\nr\n"]), st.integers(0, 60)),
     st.tuples(st.just("exclude"), NAMES),
     st.tuples(st.just("close"), NAMES),
     st.tuples(st.just("lay"), NAMES, st.sampled_from([0, 150, 700, BUDGET, 5000])),
@@ -198,9 +192,7 @@ def test_whatever_happens(steps: list[tuple]) -> None:  # type: ignore[type-arg]
     for step in steps:
         take(workspace, step)
         if step[0] == "close":  # what is cut again after that is new, even if it is the same text
-            last = {
-                name: tuple(each for each in kept if each.path != f"src/{step[1]}.py") for name, kept in last.items()
-            }
+            last = {name: tuple(each for each in kept if each.path != f"src/{step[1]}.py") for name, kept in last.items()}
         if step[0] != "lay":
             continue
         _, name, budget = step

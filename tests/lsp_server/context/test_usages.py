@@ -122,9 +122,7 @@ def test_an_open_file_is_read_as_it_is_in_the_editor(folder: Path) -> None:
 def test_an_open_file_is_known_by_the_uri_of_its_editor(folder: Path) -> None:
     write(folder, {"pkg/+page.py": "load(saved)\n"})
     uri = (folder / "pkg" / "+page.py").as_uri().replace("%2B", "+")  # as Neovim writes it
-    found = usages(folder).propose(
-        place(folder, "from .lib import load\n", "x", (FileText(uri, ("load(unsaved)\n",)),))
-    )
+    found = usages(folder).propose(place(folder, "from .lib import load\n", "x", (FileText(uri, ("load(unsaved)\n",)),)))
     assert "load(saved)\n" not in texts(list(found))
     assert [each.uri for each in found if each.text == "load(unsaved)\n"] == [uri]
 

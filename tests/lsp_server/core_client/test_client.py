@@ -269,9 +269,7 @@ async def test_a_core_of_another_protocol_is_left_and_named(core: FakeCore, text
         await until(lambda: core.connections)
         (connection,) = core.connections
         await connection.send(text)
-    with pytest.raises(
-        CoreBlocked, match=f"speaks version 99 of the protocol, and this midfill version {PROTOCOL_VERSION}"
-    ):
+    with pytest.raises(CoreBlocked, match=f"speaks version 99 of the protocol, and this midfill version {PROTOCOL_VERSION}"):
         await client.wait_closed()
     await client.close()
 

@@ -219,9 +219,7 @@ def own_token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return read_or_make_token(tmp_path)
 
 
-@pytest.mark.parametrize(
-    "core", ["wss://gpu-box:8765/ws", "ws://127.0.0.1:8765/ws", "ws://localhost:1/ws", "ws://[::1]:1"]
-)
+@pytest.mark.parametrize("core", ["wss://gpu-box:8765/ws", "ws://127.0.0.1:8765/ws", "ws://localhost:1/ws", "ws://[::1]:1"])
 async def test_this_machines_token_goes_to_no_address_that_is_named(core: str, own_token: str) -> None:
     """Not on this machine either: anything may listen there."""
     with pytest.raises(Unauthorized, match="needs its token: set coreToken"):
@@ -241,9 +239,7 @@ async def test_the_path_may_be_left_out(core: str, address: str) -> None:
     assert (await target_of(Settings(core=core, core_token="theirs"), 0.0).find()).url == address
 
 
-@pytest.mark.parametrize(
-    "core", ["gpu-box:8765", "http://gpu-box", "wss://", "ws://[::1", "ws://a:port", "ws://a:99999"]
-)
+@pytest.mark.parametrize("core", ["gpu-box:8765", "http://gpu-box", "wss://", "ws://[::1", "ws://a:port", "ws://a:99999"])
 async def test_what_is_no_address_is_named(core: str) -> None:
     with pytest.raises(BadSettings, match="expected ws://HOST:PORT") as caught:
         await target_of(Settings(core=core, core_token="theirs"), 0.0).find()

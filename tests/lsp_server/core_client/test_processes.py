@@ -26,15 +26,7 @@ from lsp_server.core_client.client import CoreClient, Endpoint
 from lsp_server.core_client.processes import LocalCore, core_command, end_core, place_of, starting_lock
 from protocol.errors import BadInput, CoreBlocked, CoreUnavailable
 from protocol.messages import PROTOCOL_VERSION
-from protocol.rendezvous import (
-    CoreAddress,
-    address_file,
-    hold,
-    read_address,
-    read_or_make_token,
-    runtime_folder,
-    write_address,
-)
+from protocol.rendezvous import CoreAddress, address_file, hold, read_address, read_or_make_token, runtime_folder, write_address
 from protocol.settings import CORE_SETTINGS, Settings, json_name
 from protocol.settings_sources import with_json_text
 from tests.lsp_server.editor import PATIENCE_S, until
@@ -128,9 +120,7 @@ async def test_a_command_that_cannot_run(folder: Path) -> None:
 
 
 def test_the_command_line_says_what_the_settings_say(tmp_path: Path) -> None:
-    settings = Settings(
-        model="some/model", device="cuda:1", dtype="float16", store_mb=7, unload_after_s=8, fim_format="mellum"
-    )
+    settings = Settings(model="some/model", device="cuda:1", dtype="float16", store_mb=7, unload_after_s=8, fim_format="mellum")
     *command, log_file, text = core_command(replace(settings, engine_key="secret"), tmp_path / "log")
     assert command[1:] == ["-P", "-m", "inference.core"]
     assert log_file == str(tmp_path / "log")
@@ -163,9 +153,7 @@ async def test_a_stopped_core_is_replaced(folder: Path) -> None:
 
 
 @posix
-async def test_a_stopped_core_that_was_started_by_hand_is_left_alone(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_stopped_core_that_was_started_by_hand_is_left_alone(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = await _local_core(folder, "--by-hand").find_or_start()
     os.kill(first.pid, signal.SIGSTOP)
     with monkeypatch.context() as impatient:

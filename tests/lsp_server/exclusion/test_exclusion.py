@@ -384,9 +384,7 @@ async def test_an_ignored_file_stays_out_of_others_prompts_until_the_user_wants_
     assert verdicts.take_excluded() == {"a": IGNORED}  # from more prompts than before
 
 
-async def test_a_file_that_the_user_allows_enters_its_own_prompts_and_no_others(
-    verdicts: Verdicts, rules: Rules
-) -> None:
+async def test_a_file_that_the_user_allows_enters_its_own_prompts_and_no_others(verdicts: Verdicts, rules: Rules) -> None:
     rules.excluded = {"a"}
     await verdicts.look(["a"])
     verdicts.take_excluded()
@@ -397,9 +395,7 @@ async def test_a_file_that_the_user_allows_enters_its_own_prompts_and_no_others(
     assert (verdicts.own("a"), verdicts.take_excluded()) == (RULE, {"a": RULE})
 
 
-async def test_what_is_renewed_in_time_is_not_waited_for(
-    verdicts: Verdicts, rules: Rules, clock: SimpleNamespace
-) -> None:
+async def test_what_is_renewed_in_time_is_not_waited_for(verdicts: Verdicts, rules: Rules, clock: SimpleNamespace) -> None:
     await verdicts.look(["a"])
     rules.excluded = {"a"}
     clock.time += KEEP_S / 2

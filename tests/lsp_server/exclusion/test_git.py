@@ -35,20 +35,9 @@ def excluded(folder: Path, paths: list[str]) -> set[str]:
 def test_what_git_tracks_is_not_ignored_as_git_says(tmp_path: Path) -> None:
     repository(tmp_path, "build/made.py", "log/a.log", "src/private.py", "é/ü.log")
     (tmp_path / ".gitignore").write_text("build/\n*.log\nprivate.py\n")
-    paths = [
-        "build/made.py",
-        "build/other.py",
-        "build/out/x.py",
-        "log/a.log",
-        "b.log",
-        "src/private.py",
-        "private.py",
-        "é/ü.log",
-    ]
+    paths = ["build/made.py", "build/other.py", "build/out/x.py", "log/a.log", "b.log", "src/private.py", "private.py", "é/ü.log"]
     command = ["git", "-C", str(tmp_path), "check-ignore", "--stdin"]
-    said = subprocess.run(
-        command, input="\n".join(paths), capture_output=True, text=True, check=False, env=ENVIRONMENT
-    ).stdout
+    said = subprocess.run(command, input="\n".join(paths), capture_output=True, text=True, check=False, env=ENVIRONMENT).stdout
     assert excluded(tmp_path, paths) == set(said.split()) == {"build/other.py", "build/out/x.py", "b.log", "private.py"}
 
 

@@ -38,12 +38,7 @@ async def told(editor: Editor) -> tuple[str, str]:
             (0, 1),
             "off in /project: the setting disabledFolders has",
         ),
-        (
-            {"suggestIn": ["strings"]},
-            "a  # b",
-            (0, 6),
-            "in a comment, and the setting suggestIn does not have comments",
-        ),
+        ({"suggestIn": ["strings"]}, "a  # b", (0, 6), "in a comment, and the setting suggestIn does not have comments"),
         ({"suggestIn": []}, 'a = """\nb\n', (1, 1), "in a string, and the setting suggestIn does not have strings"),
         ({}, "a" * 10_001, (0, 1), "has more than 10,000 characters"),
     ],
@@ -65,9 +60,7 @@ async def test_what_the_settings_switch_off(
         (" = 1", "filtered", "which midfill does not show: it says what stands behind the cursor"),
     ],
 )
-async def test_what_is_left_of_the_models_answer(
-    editor: Editor, core: FakeCore, answer: str, kind: str, said: str
-) -> None:
+async def test_what_is_left_of_the_models_answer(editor: Editor, core: FakeCore, answer: str, kind: str, said: str) -> None:
     core.answer = says(answer)
     editor.open("a = 1\n")
     assert await editor.suggest(0, 1) == []
@@ -87,9 +80,7 @@ async def test_a_core_on_another_machine_that_does_not_answer_is_named_and_tried
         reason = editor.reasons[-1]
         assert reason.text == "core unreachable"
         assert "no core answers at ws://127.0.0.1:9/ws: connection refused. midfill goes on" in reason.explanation
-        assert [(action.title, action.command) for action in reason.actions] == [
-            ("Try again now", reasons.RESTART_COMMAND)
-        ]
+        assert [(action.title, action.command) for action in reason.actions] == [("Try again now", reasons.RESTART_COMMAND)]
         editor.configure({"core": core.url, "coreToken": core.token})
         await editor.until_state("ready")
         assert await editor.last_reason() is None
@@ -130,9 +121,7 @@ async def test_a_secret_is_suggested_in_only_after_the_user_has_said_so(editor: 
     await until(lambda: any(session.endswith(uri) for session in core.forgotten))
 
 
-async def test_a_file_that_git_ignores_gets_suggestions_unless_the_setting_is_off(
-    core: FakeCore, tmp_path: Path
-) -> None:
+async def test_a_file_that_git_ignores_gets_suggestions_unless_the_setting_is_off(core: FakeCore, tmp_path: Path) -> None:
     (tmp_path / ".gitignore").write_text("*.gen.py\n")
     uri = (tmp_path / "a.gen.py").as_uri()
     async with editor_on(core, folder=tmp_path.as_uri()) as editor:
@@ -212,8 +201,7 @@ async def ask_by_hand_alone(editor: Editor) -> None:
 
 
 @pytest.mark.parametrize(
-    ("silence", "kind"),
-    [(switch_off, "off"), (hide, "manual"), (snooze, "snoozed"), (ask_by_hand_alone, "manual")],
+    ("silence", "kind"), [(switch_off, "off"), (hide, "manual"), (snooze, "snoozed"), (ask_by_hand_alone, "manual")]
 )
 async def test_a_request_by_hand_is_answered_where_typing_gets_nothing(
     editor: Editor, core: FakeCore, silence: Callable[[Editor], Awaitable[None]], kind: str

@@ -62,11 +62,7 @@ def widen(editor: Editor) -> None:
 
 
 async def ask(editor: Editor, version: int = 3, position: dict[str, int] = CURSOR, kind: int = 2) -> list[Any]:
-    params = {
-        "textDocument": {"uri": URI, "version": version},
-        "position": position,
-        "context": {"triggerKind": kind},
-    }
+    params = {"textDocument": {"uri": URI, "version": version}, "position": position, "context": {"triggerKind": kind}}
     return list(as_json(await editor.ask_in_json(INLINE_EDIT, params))["edits"])
 
 
@@ -97,9 +93,7 @@ def counted() -> tuple[int, int, int]:
     return statistics.next_edits_shown, statistics.next_edits_accepted, statistics.next_edits_refused
 
 
-async def test_a_recorded_answer_becomes_one_edit_and_its_acceptance_is_counted(
-    core: FakeCore, model: FakeCore
-) -> None:
+async def test_a_recorded_answer_becomes_one_edit_and_its_acceptance_is_counted(core: FakeCore, model: FakeCore) -> None:
     async with editing(core, model) as editor:
         await offer_and_accept(editor, model)
     assert counted() == (1, 1, 0)
@@ -202,9 +196,7 @@ async def test_a_command_that_comes_as_a_notification_is_run(core: FakeCore, mod
     async with editing(core, model) as editor:
         (edit,) = await ask(editor)
         command = edit["command"]
-        editor.tell_in_json(
-            "workspace/executeCommand", {"command": command["command"], "arguments": command["arguments"]}
-        )
+        editor.tell_in_json("workspace/executeCommand", {"command": command["command"], "arguments": command["arguments"]})
         editor.tell_in_json("workspace/executeCommand", {"command": ["none"]})
         await editor.document_hash()
         assert editor.messages == []

@@ -80,9 +80,7 @@ async def test_a_change_that_cannot_be_read_asks_for_a_resync_once(
     for _ in range(2):
         editor.tell_in_json(types.TEXT_DOCUMENT_DID_CHANGE, params)
     assert (await editor.document_hash()).length == 2
-    assert [(resync.textDocument.uri, resync.reason[:23]) for resync in editor.resyncs] == [
-        (URI, "textDocument/didChange:")
-    ]
+    assert [(resync.textDocument.uri, resync.reason[:23]) for resync in editor.resyncs] == [(URI, "textDocument/didChange:")]
     assert json.dumps(change) in editor.resyncs[0].reason
     told = [record.levelname for record in caplog.records if editor.resyncs[0].reason in record.message]
     assert told == ["WARNING"] * 2

@@ -72,12 +72,7 @@ def test_the_model_s_indentation_is_left_alone(language: str, marked: str, text:
 
 @pytest.mark.parametrize(
     ("marked", "text", "inserted"),
-    [
-        ("x = ║", " 1", "1"),
-        ("x =║", " 1", " 1"),
-        ("x = 1 ║", " # why", " # why"),
-        ("    ║", " return x", " return x"),
-    ],
+    [("x = ║", " 1", "1"), ("x =║", " 1", " 1"), ("x = 1 ║", " # why", " # why"), ("    ║", " return x", " return x")],
 )
 def test_no_second_space(marked: str, text: str, inserted: str) -> None:
     assert filtered(drop_doubled_space, marked, text) == marked.replace("║", f"⟦{inserted}⟧")

@@ -48,10 +48,7 @@ def test_percent_is_the_mean_of_the_kept_tokens() -> None:
 def test_a_block_ends_with_a_line() -> None:
     certain = [("a = 1", 0.9), ("\n    ", 0.9), ("value = compute", 0.9)]
     assert likely_part(completion(*certain, ("(first)", 0.2))).text == "a = 1"  # no half line below the first
-    assert (
-        likely_part(completion(*certain, ("(first)\n    b", 0.7), (" = 2", 0.1))).text
-        == "a = 1\n    value = compute(first)"
-    )
+    assert likely_part(completion(*certain, ("(first)\n    b", 0.7), (" = 2", 0.1))).text == "a = 1\n    value = compute(first)"
 
 
 def test_text_that_was_cut_ends_before_its_last_tokens() -> None:
@@ -69,9 +66,7 @@ def test_without_probabilities_it_is_all_of_the_text() -> None:
 
 
 @given(
-    tokens=st.lists(
-        st.tuples(st.sampled_from(["a", "bc", " ", " d", "\n  ", "(", "", "é"]), st.floats(1e-6, 1.0)), max_size=12
-    ),
+    tokens=st.lists(st.tuples(st.sampled_from(["a", "bc", " ", " d", "\n  ", "(", "", "é"]), st.floats(1e-6, 1.0)), max_size=12),
     cut=st.integers(0, 24),
 )
 def test_kept_is_a_beginning_and_never_empty_without_need(tokens: list[tuple[str, float]], cut: int) -> None:

@@ -15,9 +15,7 @@ TEXT = st.text("ab \n", max_size=30)
 
 
 @given(TEXT, TEXT, TEXT, st.sampled_from(["\n", "\r\n"]), st.integers(0, 40))
-def test_the_edit_makes_the_region_what_the_answer_says(
-    above: str, region: str, new: str, line_end: str, size: int
-) -> None:
+def test_the_edit_makes_the_region_what_the_answer_says(above: str, region: str, new: str, line_end: str, size: int) -> None:
     document = Document.from_text("", "", 0, (above + region).replace("\n", line_end))
     layout = Zeta(size=RegionSize(region_bytes=size))
     row = min(above.count("\n"), len(document.lines) - 1)

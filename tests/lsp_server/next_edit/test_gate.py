@@ -49,9 +49,7 @@ def test_why_it_does_not_ask(changes: dict[str, object], reason: str) -> None:
 
 
 def test_a_command_passes_what_protects_from_haste() -> None:
-    assert (
-        reason_not_to_ask(replace(AT_REST, trigger="command", bulk=True, rejections=2, since_rejection_s=0.0)) is None
-    )
+    assert reason_not_to_ask(replace(AT_REST, trigger="command", bulk=True, rejections=2, since_rejection_s=0.0)) is None
 
 
 def test_the_back_off_doubles_and_ends() -> None:

@@ -16,9 +16,7 @@ class Typist:
     now: float = 0.0
     documents: dict[str, Document] = field(default_factory=dict)
 
-    def edit(
-        self, row: int, old: str, new: str, wait: float = 0.1, path: str = "a.py", *, accepted: bool = False
-    ) -> None:
+    def edit(self, row: int, old: str, new: str, wait: float = 0.1, path: str = "a.py", *, accepted: bool = False) -> None:
         text = "".join(f"line {number}\n" for number in range(40))
         document = self.documents.setdefault(path, Document.from_text(path, "", 0, text))
         self.now += wait
@@ -119,9 +117,7 @@ def test_hunks_far_from_each_other_within_an_event() -> None:
     old, new = [[f"{number}\n" for number in range(20)] for _ in range(2)]
     new[1], new[9:9] = "one\n", ["new\n"]
     text = diff(Event("a.py", 4, tuple(old), tuple(new), ("above\n",)))
-    assert text == (
-        "@@ -4,6 +4,6 @@\n above\n 0\n-1\n+one\n 2\n 3\n 4\n@@ -11,6 +11,7 @@\n 6\n 7\n 8\n+new\n 9\n 10\n 11\n"
-    )
+    assert text == ("@@ -4,6 +4,6 @@\n above\n 0\n-1\n+one\n 2\n 3\n 4\n@@ -11,6 +11,7 @@\n 6\n 7\n 8\n+new\n 9\n 10\n 11\n")
 
 
 @pytest.mark.timeout(20)

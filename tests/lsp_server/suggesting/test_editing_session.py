@@ -184,11 +184,7 @@ async def test_the_cost_counts_what_was_inserted_since_the_last_answer(
     ],
 )
 async def test_errors_and_answers_that_say_nothing_mean_no_suggestion(
-    core: StubCore,
-    session: EditingSession,
-    costs: list[PromptCost],
-    answer: Completion | MidfillError,
-    costs_counted: int,
+    core: StubCore, session: EditingSession, costs: list[PromptCost], answer: Completion | MidfillError, costs_counted: int
 ) -> None:
     core.give(answer)
     assert await session.suggest(opened(session, "x"), Query(Position(0, 1))) == ()
@@ -448,9 +444,7 @@ async def test_only_what_is_left_after_shortening_counts_as_unlikely(core: StubC
     assert await session.suggest(opened(session, "x = "), Query(Position(0, 4))) == (Insertion("value"),)
 
 
-async def test_a_line_that_the_token_limit_cut_is_dropped_from_every_text(
-    core: StubCore, session: EditingSession
-) -> None:
+async def test_a_line_that_the_token_limit_cut_is_dropped_from_every_text(core: StubCore, session: EditingSession) -> None:
     cut, whole = Alternative("if a:\n    b\n    cc", "length"), Alternative("if d:\n    e\n    ff", "eos")
     core.give(replace(completion("x = 1\nreturn x.som"), finish_reason="length", alternatives=(cut, whole)))
     suggested = await session.suggest(opened(session, ""), Query(Position(0, 0), invoked=True))
@@ -505,9 +499,7 @@ async def test_a_request_joins_the_prefetch_of_its_suggestion(
     assert [cost.is_prefetch for cost in costs] == [False]
 
 
-async def test_a_prefetched_suggestion_is_at_hand(
-    core: StubCore, session: EditingSession, costs: list[PromptCost]
-) -> None:
+async def test_a_prefetched_suggestion_is_at_hand(core: StubCore, session: EditingSession, costs: list[PromptCost]) -> None:
     document = await allowed(session, "x = ")
     session.prefetch_suggestion(document, Position(0, 4))
     await until_rest(document)
@@ -589,9 +581,7 @@ async def test_what_is_closed_while_the_rules_are_looked_at_is_not_asked_for(
     assert core.requests == []
 
 
-async def test_a_key_costs_no_more_with_more_documents(
-    session: EditingSession, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_key_costs_no_more_with_more_documents(session: EditingSession, monkeypatch: pytest.MonkeyPatch) -> None:
     """Counted by the verdicts that are asked for, and by the documents that are looked at on the disk."""
     many = [session.documents.open(f"file:///{number}.py", "python", 1, "x = ") for number in range(300)]
     for document in many:
@@ -607,9 +597,7 @@ async def test_a_key_costs_no_more_with_more_documents(
     assert len(counted) < 600  # of 64 documents that may lend text and 32 others, some counted several times
 
 
-async def test_nothing_is_suggested_or_looked_at_in_a_line_of_megabytes(
-    core: StubCore, session: EditingSession
-) -> None:
+async def test_nothing_is_suggested_or_looked_at_in_a_line_of_megabytes(core: StubCore, session: EditingSession) -> None:
     document = await allowed(session, "x = [\n" + "(1, 'é'), " * 500_000 + "\n]\n")
     for column in range(0, 200, 2):
         here = Position(1, column)
@@ -649,9 +637,7 @@ async def test_a_hostile_ignore_file_holds_nothing_up(session: EditingSession, t
     assert turns > 10  # of the event loop, while the rules were looked at
 
 
-async def test_a_snooze_that_has_ended_leaves_no_timer(
-    session: EditingSession, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_snooze_that_has_ended_leaves_no_timer(session: EditingSession, monkeypatch: pytest.MonkeyPatch) -> None:
     timers: list[float] = []
     loop = asyncio.get_running_loop()
     later = loop.call_later

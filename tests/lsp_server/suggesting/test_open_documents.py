@@ -220,9 +220,7 @@ def test_the_cursor_stays_in_the_document(text: str, cursor: int, edits: list[tu
     opened.cursor = opened.document.nearest(Position(cursor // 4, cursor % 4))
     for start, end, new in edits:
         lines = opened.document.lines
-        places = [
-            Position(line, column) for line in range(len(lines)) for column in range(line_length(lines[line]) + 1)
-        ]
+        places = [Position(line, column) for line in range(len(lines)) for column in range(line_length(lines[line]) + 1)]
         first, last = sorted((places[start % len(places)], places[end % len(places)]))
         opened.apply(Edit(first, last, new))
         opened.document.check(opened.cursor)

@@ -66,9 +66,7 @@ def test_over_lines_with_crlf() -> None:
     assert rest(suggestion, mirror, Position(1, 4)) == "return 1"
 
 
-@pytest.mark.parametrize(
-    ("start", "end"), [((0, 0), (0, 0)), ((0, 2), (0, 4)), ((1, 0), (1, 0)), ((0, 4), (1, 0))], ids=str
-)
+@pytest.mark.parametrize(("start", "end"), [((0, 0), (0, 0)), ((0, 2), (0, 4)), ((1, 0), (1, 0)), ((0, 4), (1, 0))], ids=str)
 def test_an_edit_elsewhere_voids_it(start: Place, end: Place) -> None:
     assert edit(document("x = \ny\n"), suggestion_at(Position(0, 4), "1"), start, end, "z") is None
 

@@ -163,9 +163,7 @@ async def test_text_that_appears_at_once_is_accepted(
         ("one = two", (3, 4, " one"), 3),  # the completion popup's entry
     ],
 )
-async def test_text_that_keys_explain_is_typed(
-    editor: Editor, text: str, edit: tuple[int, int, str], typed: int
-) -> None:
+async def test_text_that_keys_explain_is_typed(editor: Editor, text: str, edit: tuple[int, int, str], typed: int) -> None:
     editor.answer(4, text)
     editor.change(edit)
     assert editor.outcomes[:3] == (1, 0, 0)
@@ -198,10 +196,7 @@ async def test_parts_by_reports(editor: Editor, *, edit_first: bool) -> None:
     editor.acceptances.shown(number)
 
     def accept(column: int, text: str, length: int) -> None:
-        steps = [
-            lambda: editor.change((column, column, text)),
-            lambda: editor.acceptances.accepted_partly(number, length),
-        ]
+        steps = [lambda: editor.change((column, column, text)), lambda: editor.acceptances.accepted_partly(number, length)]
         for step in steps if edit_first else reversed(steps):
             step()
 

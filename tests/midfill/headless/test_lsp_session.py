@@ -46,11 +46,7 @@ async def test_an_answer_carries_its_cost() -> None:
     async with session_with("a\n") as session:
         answer = await session.suggest(URI, Position(0, 1))
     assert answer.cost is not None
-    assert (answer.cost.usage.recomputed_tokens, answer.cost.cache_outcome, answer.cost.is_prefetch) == (
-        2,
-        "hit",
-        False,
-    )
+    assert (answer.cost.usage.recomputed_tokens, answer.cost.cache_outcome, answer.cost.is_prefetch) == (2, "hit", False)
     assert answer.cost.milliseconds == 2.5
     assert answer.milliseconds > 0
 

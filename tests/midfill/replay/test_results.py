@@ -4,15 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from midfill.replay.results import (
-    Record,
-    ReplayResult,
-    Savings,
-    StrategyResult,
-    percentile,
-    savings_of,
-    summary,
-)
+from midfill.replay.results import Record, ReplayResult, Savings, StrategyResult, percentile, savings_of, summary
 from midfill.replay.trace import Patch, Trace, play
 
 

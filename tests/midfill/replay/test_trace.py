@@ -73,9 +73,7 @@ def test_the_cursor_follows_the_patch_that_inserts_most() -> None:
     assert not step.single_cursor
 
 
-@pytest.mark.parametrize(
-    ("text", "offset", "position"), [("a\nb", 2, (1, 0)), ("a\r\nb\rc", 5, (2, 0)), ("😀a", 1, (0, 1))]
-)
+@pytest.mark.parametrize(("text", "offset", "position"), [("a\nb", 2, (1, 0)), ("a\r\nb\rc", 5, (2, 0)), ("😀a", 1, (0, 1))])
 def test_positions_count_code_points(text: str, offset: int, position: tuple[int, int]) -> None:
     assert position_at(text, offset) == position
 

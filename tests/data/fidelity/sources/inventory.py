@@ -15,10 +15,7 @@ class Shelf:
         # see count(item) for what is left
         self.items[item] = self.items.get(item, 0) + count
 
-    def count(
-        self,
-        item: str,
-    ) -> int:  # never below zero
+    def count(self, item: str) -> int:  # never below zero
         return max(0, self.items.get(item, 0))
 
 

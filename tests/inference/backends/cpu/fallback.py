@@ -23,11 +23,7 @@ class FallbackDecoder:
     """The interface of KernelDecoder, for any head dimension."""
 
     def __init__(
-        self,
-        architecture: Architecture,
-        weights: DecoderWeights,
-        tables: tuple[Tensor, Tensor],
-        weight_type: WeightType,
+        self, architecture: Architecture, weights: DecoderWeights, tables: tuple[Tensor, Tensor], weight_type: WeightType
     ) -> None:
         self.architecture = architecture
         self._weights = weights

@@ -78,9 +78,7 @@ class RandomModel:
         )
         self.tables = rotation_tables(self.architecture, {}, POSITIONS, torch.float32, torch.device("cpu"))
 
-    def kernel(
-        self, weight_type: WeightType = "float32", threads: int = 2, level: Level | None = None
-    ) -> KernelDecoder:
+    def kernel(self, weight_type: WeightType = "float32", threads: int = 2, level: Level | None = None) -> KernelDecoder:
         return KernelDecoder(self.architecture, self.weights, self.tables, weight_type, threads, level)
 
     def fallback(self, weight_type: WeightType = "float32") -> FallbackDecoder:

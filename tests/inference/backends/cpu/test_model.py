@@ -139,7 +139,5 @@ def test_quantized_weights_are_another_model(weight_type: WeightType, apart: flo
         (Shape(), "meta", torch.float32, "the model runs on meta"),
     ],
 )
-def test_the_reason_names_what_the_kernel_cannot_compute(
-    shape: Shape, device: str, dtype: torch.dtype, reason: str
-) -> None:
+def test_the_reason_names_what_the_kernel_cannot_compute(shape: Shape, device: str, dtype: torch.dtype, reason: str) -> None:
     assert reason in str(unusable_reason(shape.architecture, torch.device(device), dtype))

@@ -5,16 +5,7 @@ from typing import get_args
 import pytest
 import torch
 
-from inference.backends.cpu.packing import (
-    BLOCK,
-    HALF,
-    UNIT,
-    PackedMatrix,
-    WeightType,
-    fits,
-    pack_gate_up,
-    pack_matrix,
-)
+from inference.backends.cpu.packing import BLOCK, HALF, UNIT, PackedMatrix, WeightType, fits, pack_gate_up, pack_matrix
 from inference.checkpoints.quantization import GROUP, QuantizedMatrix, quantize
 from inference.checkpoints.weights import QuantizedType
 

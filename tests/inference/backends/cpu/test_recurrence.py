@@ -10,14 +10,7 @@ from gguf import GGMLQuantizationType, quants
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from inference.backends.cpu.library import (
-    LEVEL_VARIABLE,
-    MOST_OF_A_RULE,
-    Level,
-    levels,
-    unavailable_reason,
-    unsupported_reason,
-)
+from inference.backends.cpu.library import LEVEL_VARIABLE, MOST_OF_A_RULE, Level, levels, unavailable_reason, unsupported_reason
 from inference.backends.cpu.model import KernelModel
 from inference.backends.cpu.recurrent_workspace import RecurrentWorkspace
 from inference.backends.generic import GenericModel
@@ -197,10 +190,7 @@ def test_files_that_the_kernel_cannot_run_are_refused_by_name(
         ({"linear_key_head_dim": 1024, "linear_num_key_heads": 4}, "None"),
         ({"linear_key_head_dim": 2048}, "a dimension of a linear key head of 2048 (supported: 1 to 1024)"),
         ({"linear_value_head_dim": 2048}, "a dimension of a linear value head of 2048 (supported: 1 to 1024)"),
-        (
-            {"linear_num_key_heads": 2048, "linear_num_value_heads": 2048},
-            "2048 linear key heads",
-        ),
+        ({"linear_num_key_heads": 2048, "linear_num_value_heads": 2048}, "2048 linear key heads"),
         ({"linear_num_value_heads": 2048}, "2048 linear value heads (supported: 1 to 1024)"),
         ({"linear_conv_kernel_dim": 5}, "convolutions over 5 tokens (supported: 2 to 4)"),
     ],

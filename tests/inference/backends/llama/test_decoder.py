@@ -41,26 +41,14 @@ CONFIGS: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "llama_yarn": (
         "Llama",
-        {
-            "rope_parameters": {
-                "rope_type": "yarn",
-                "rope_theta": 1e4,
-                "factor": 4.0,
-                "original_max_position_embeddings": 128,
-            }
-        },
+        {"rope_parameters": {"rope_type": "yarn", "rope_theta": 1e4, "factor": 4.0, "original_max_position_embeddings": 128}},
     ),
     "qwen2": ("Qwen2", {}),
     "qwen3": ("Qwen3", {"head_dim": 16}),
     "mistral": ("Mistral", {"sliding_window": None}),
     "granite": (
         "Granite",
-        {
-            "attention_multiplier": 0.2,
-            "embedding_multiplier": 12.0,
-            "residual_multiplier": 0.22,
-            "logits_scaling": 6.0,
-        },
+        {"attention_multiplier": 0.2, "embedding_multiplier": 12.0, "residual_multiplier": 0.22, "logits_scaling": 6.0},
     ),
 }
 
@@ -111,9 +99,7 @@ def test_sequences_share_a_forward_without_seeing_each_other(name: str, tmp_path
     for steps in ((40, 30, 1, 2), (1, 0, 57, 1), (49, 0, 3, 2)):
         parts = [
             (number, Chunk(token_ids[start : start + count], start, workspace))
-            for number, (token_ids, start, count, workspace) in enumerate(
-                zip(sequences, done, steps, workspaces, strict=True)
-            )
+            for number, (token_ids, start, count, workspace) in enumerate(zip(sequences, done, steps, workspaces, strict=True))
             if count
         ]
         hidden = decoder.hidden([chunk for _, chunk in parts])

@@ -113,9 +113,7 @@ def test_the_first_typing_in_a_file_is_replayed(simulated: SimulatedCuda, start:
     assert simulated.kernels - kernels < 10
 
 
-def test_graphs_are_recorded_while_the_reserve_stays_free(
-    simulated: SimulatedCuda, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_graphs_are_recorded_while_the_reserve_stays_free(simulated: SimulatedCuda, caplog: pytest.LogCaptureFixture) -> None:
     simulated.node_bytes = 2**14  # as a driver takes
     model = RandomModel(SMALL)
     graphed, token_ids = graphed_of(model), model.token_ids(20)
@@ -194,9 +192,7 @@ COUNTS = (1, 2, 5, 16) if REAL_GPU else (1, 5)
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("group", [1, 3, 6, 7])
-def test_every_length_and_group_gives_what_a_cpu_gives(
-    cuda: SimulatedCuda | None, group: int, dtype: torch.dtype
-) -> None:
+def test_every_length_and_group_gives_what_a_cpu_gives(cuda: SimulatedCuda | None, group: int, dtype: torch.dtype) -> None:
     context_tokens = 545  # no kernel's favourite
     shape = Shape(layers=1, hidden=64, intermediate=48, head_dim=64, kv_heads=2, group=group, vocabulary=64)
     model = RandomModel(shape, dtype=dtype)

@@ -139,10 +139,7 @@ def test_without_triton_graphs_are_masked(
 
 
 def test_where_the_kernels_fail_graphs_are_masked(
-    split_attention: ModuleType,
-    simulated: SimulatedCuda,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
+    split_attention: ModuleType, simulated: SimulatedCuda, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def fail(*_: object) -> None:
         raise ValueError("the kernel cannot be compiled")

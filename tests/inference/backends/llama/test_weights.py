@@ -37,9 +37,7 @@ def weights_of(path: Path) -> DecoderWeights:
     checkpoint = open_checkpoint(path, "tiny")
     architecture, files = architecture_of(checkpoint), checkpoint.weights()
     reader: Any = (
-        GgufReader(files, architecture, torch.float32, CPU)
-        if path.suffix == ".gguf"
-        else TensorReader(files, torch.float32, CPU)
+        GgufReader(files, architecture, torch.float32, CPU) if path.suffix == ".gguf" else TensorReader(files, torch.float32, CPU)
     )
     return read_decoder_weights(architecture, reader, lambda _: None)
 
@@ -51,12 +49,7 @@ def tensors_of(weights: DecoderWeights) -> dict[str, Tensor]:
     return {name: tensor for name, tensor in found.items() if tensor is not None}
 
 
-GRANITE = {
-    "attention_multiplier": 0.2,
-    "embedding_multiplier": 12.0,
-    "residual_multiplier": 0.22,
-    "logits_scaling": 6.0,
-}
+GRANITE = {"attention_multiplier": 0.2, "embedding_multiplier": 12.0, "residual_multiplier": 0.22, "logits_scaling": 6.0}
 
 
 @pytest.mark.parametrize(
@@ -104,9 +97,7 @@ def test_rope_is_turned_by_the_divided_frequencies(tmp_path: Path) -> None:
     divisors = first_turn(plain, default) / first_turn(architecture, checkpoint.config)
     assert divisors.max() == pytest.approx(8.0)
     divided = {**checkpoint.config, "rope_parameters": {"rope_theta": 1e4, "divisors": divisors.tolist()}}
-    ours = Architecture(
-        **{name: getattr(plain, name) for name in Architecture.__dataclass_fields__} | {"rope_type": "divided"}
-    )
+    ours = Architecture(**{name: getattr(plain, name) for name in Architecture.__dataclass_fields__} | {"rope_type": "divided"})
     torch.testing.assert_close(first_turn(ours, divided), first_turn(architecture, checkpoint.config))
 
 
@@ -120,9 +111,7 @@ def reader_of(path: Path, **options: Any) -> QuantizedGgufReader:
     return QuantizedGgufReader(checkpoint.weights(), architecture_of(checkpoint), torch.float32, **options)
 
 
-@pytest.mark.parametrize(
-    ("kind", "type_"), [("Q8_0", "int8"), ("Q4_0", "centred_int4"), ("Q4_1", "int4"), ("Q5_0", "int5")]
-)
+@pytest.mark.parametrize(("kind", "type_"), [("Q8_0", "int8"), ("Q4_0", "centred_int4"), ("Q4_1", "int4"), ("Q5_0", "int5")])
 def test_quantized_matrices_stay_quantized(folder: Path, tmp_path: Path, kind: str, type_: str) -> None:
     path = write_gguf(tmp_path / "tiny.gguf", folder, kind)
     query, key = (f"model.layers.0.self_attn.{name}_proj.weight" for name in ("q", "k"))
@@ -131,9 +120,7 @@ def test_quantized_matrices_stay_quantized(folder: Path, tmp_path: Path, kind: s
     assert (stored.type, stored.shape) == (type_, (96, 64))
     matrix = stored[:]
     assert matrix.type == type_
-    exact = GgufReader(
-        open_checkpoint(path, "").weights(), architecture_of(open_checkpoint(path, "")), torch.float32, CPU
-    )
+    exact = GgufReader(open_checkpoint(path, "").weights(), architecture_of(open_checkpoint(path, "")), torch.float32, CPU)
     steps = matrix.scales.abs().max()
     assert (matrix.dequantized() - exact.matrix({query: 64, key: 32}, 64)).abs().max() <= steps / 2
     vector = reader_of(path).vector("model.norm.weight", 64)

@@ -37,8 +37,7 @@ def reference(rows: NDArray[np.uint8], kind: str) -> torch.Tensor:
 
 
 @pytest.mark.parametrize(
-    ("kind", "type_"),
-    [("Q8_0", "int8"), ("Q5_0", "int5"), ("Q5_1", "int5"), ("Q4_0", "centred_int4"), ("Q4_1", "int4")],
+    ("kind", "type_"), [("Q8_0", "int8"), ("Q5_0", "int5"), ("Q5_1", "int5"), ("Q4_0", "centred_int4"), ("Q4_1", "int4")]
 )
 def test_types_with_groups_of_32_keep_every_value(kind: str, type_: str) -> None:
     rows = stored(kind)

@@ -163,12 +163,7 @@ USUAL = {
 def test_every_key_of_a_model_is_read_or_neutral_or_refused_by_name(tmp_path: Path, architecture: str) -> None:
     others = {"general.sampling.temp": 0.7, "tokenizer.chat_template": "x", "quantize.imatrix.file": "y", "a.b": 1}
     config_of(tmp_path, architecture, fields={f"{architecture}.{key}": value for key, value in USUAL.items()} | others)
-    keys = {
-        key
-        for kind in vars(gguf.Keys).values()
-        for key in getattr(kind, "__dict__", {}).values()
-        if "{arch}." in str(key)
-    }
+    keys = {key for kind in vars(gguf.Keys).values() for key in getattr(kind, "__dict__", {}).values() if "{arch}." in str(key)}
     names = {key.removeprefix("{arch}.") for key in keys if key.count("{") == 1}
     read = {*USUAL, *(name.partition(".")[2] for name in model_fields(CONFIG | {"model_type": architecture}))}
     read |= {"attention.scale", "attention.sliding_window"} | {f"rope.scaling.{key}" for key in ("type", "factor")}
@@ -198,11 +193,7 @@ def test_what_transformers_overlooks_is_passed_on(tmp_path: Path) -> None:
         ("qwen3moe", {"rope.dimension_count": 6}, "rope.dimension_count is 6"),
         ("qwen3moe", {"leading_dense_block_count": 1}, "leading_dense_block_count is 1"),
         ("gemma3", {"rope.scaling.type": "linear", "rope.scaling.factor": 8.0}, "rope.scaling.type is 'linear'"),
-        (
-            "gemma3",
-            {"attention.sliding_window_pattern": [True, False]},
-            r"attention.sliding_window_pattern is \(True, False\)",
-        ),
+        ("gemma3", {"attention.sliding_window_pattern": [True, False]}, r"attention.sliding_window_pattern is \(True, False\)"),
         ("gemma3", {"rope.freq_base_swa": 5e5}, "rope.freq_base_swa is 500000.0"),
         (
             "starcoder2",
@@ -211,9 +202,7 @@ def test_what_transformers_overlooks_is_passed_on(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_what_transformers_would_drop_is_refused(
-    tmp_path: Path, architecture: str, changes: dict[str, Any], reason: str
-) -> None:
+def test_what_transformers_would_drop_is_refused(tmp_path: Path, architecture: str, changes: dict[str, Any], reason: str) -> None:
     with pytest.raises(BadModel, match=f"model.gguf: {architecture}.{reason}"):
         config_of(tmp_path, architecture, fields={f"{architecture}.{key}": value for key, value in changes.items()})
 

@@ -39,9 +39,7 @@ def test_a_file_and_the_folder_with_it_name_one_checkpoint(file: Path, tiny_chec
     assert checkpoint.architecture.hidden == 48
     assert checkpoint.tokenizer().encode("def f():\n") == original.tokenizer().encode("def f():\n")
     theirs, ours = (each.weights()[0].tensors for each in (original, checkpoint))
-    assert {name: tensor.shape for name, tensor in ours.items()} == {
-        name: tensor.shape for name, tensor in theirs.items()
-    }
+    assert {name: tensor.shape for name, tensor in ours.items()} == {name: tensor.shape for name, tensor in theirs.items()}
 
 
 def test_a_folder_of_safetensors_stays_one(file: Path, tiny_checkpoint: Path, tmp_path: Path) -> None:
@@ -123,12 +121,7 @@ def test_the_parts_of_a_model_are_one_checkpoint(file: Path, tiny_checkpoint: Pa
 @pytest.mark.parametrize(
     ("name", "values", "kind", "reason"),
     [
-        (
-            "blk.0.ffn_gate_exps.weight",
-            np.ones((2, 32), np.float32),
-            "F32",
-            "no use for the tensor 'blk.0.ffn_gate_exps",
-        ),
+        ("blk.0.ffn_gate_exps.weight", np.ones((2, 32), np.float32), "F32", "no use for the tensor 'blk.0.ffn_gate_exps"),
         ("nonsense", np.ones((2, 32), np.float32), "F32", "no use for the tensor 'nonsense'"),
         ("blk.0.attn_q.weight", np.ones((2, 1), np.uint8), "I8", r"attn_q.weight is of the type I8"),
     ],

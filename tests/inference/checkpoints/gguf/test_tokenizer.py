@@ -91,9 +91,7 @@ def test_text_has_the_tokens_of_the_original(tokenizer_json: Path, tmp_path: Pat
         ),
     ],
 )
-def test_pre_tokenizers_are_those_of_the_models(
-    tokenizer_json: Path, tmp_path: Path, name: str, steps: list[Any]
-) -> None:
+def test_pre_tokenizers_are_those_of_the_models(tokenizer_json: Path, tmp_path: Path, name: str, steps: list[Any]) -> None:
     original = Tokenizer.from_file(str(tokenizer_json))
     original.pre_tokenizer = pre_tokenizers.Sequence(steps)
     header = header_of(tmp_path, tokenizer_fields(tokenizer_json, name))
@@ -120,8 +118,7 @@ def test_real_vocabularies_have_the_tokens_of_the_original(tmp_path: Path, famil
 
 def test_words_that_are_tokens_are_kept_whole_where_the_family_does(tokenizer_json: Path, tmp_path: Path) -> None:
     definitions = [
-        tokenizer_definition(header_of(tmp_path, tokenizer_fields(tokenizer_json, name)))
-        for name in ("qwen2", "llama3")
+        tokenizer_definition(header_of(tmp_path, tokenizer_fields(tokenizer_json, name))) for name in ("qwen2", "llama3")
     ]
     assert [definition["model"]["ignore_merges"] for definition in definitions] == [False, True]
 
@@ -143,10 +140,7 @@ def test_markers_of_unknown_names_are_those_that_the_fields_name(tokenizer_json:
     ids = {renamed[marker]: tokens.index(renamed[marker]) for marker in MARKERS}
     end, prefix, middle, suffix, _ = ids
     for keys in (("fim_pre", "fim_suf", "fim_mid"), ("prefix", "suffix", "middle")):
-        named = {
-            f"tokenizer.ggml.{key}_token_id": ids[token]
-            for key, token in zip(keys, (prefix, suffix, middle), strict=True)
-        }
+        named = {f"tokenizer.ggml.{key}_token_id": ids[token] for key, token in zip(keys, (prefix, suffix, middle), strict=True)}
         changes = {"tokenizer.ggml.tokens": tokens, "tokenizer.ggml.eos_token_id": ids[end], **named}
         tokenizer = tokenizer_of(header_of(tmp_path, fields, changes))
         assert (tokenizer.format.name, tokenizer.format.end, tokenizer.format.begin) == ("gguf", (end,), "")
@@ -162,9 +156,7 @@ def test_a_marker_of_an_ordinary_type_is_a_marker_if_the_fields_name_it(tokenize
     fields = tokenizer_fields(tokenizer_json)
     names = {key: f"<|fim_{key}|>" for key in ("prefix", "suffix", "middle")}
     ids = {key: fields["tokenizer.ggml.tokens"].index(name) for key, name in names.items()}
-    fields["tokenizer.ggml.token_type"] = [
-        1 if id_ in ids.values() else 3 for id_ in range(len(fields["tokenizer.ggml.tokens"]))
-    ]
+    fields["tokenizer.ggml.token_type"] = [1 if id_ in ids.values() else 3 for id_ in range(len(fields["tokenizer.ggml.tokens"]))]
     header = header_of(tmp_path, fields, {f"tokenizer.ggml.{key}_token_id": id_ for key, id_ in ids.items()})
     added = {token["content"] for token in tokenizer_definition(header)["added_tokens"]}
     assert set(names.values()) <= added
@@ -182,8 +174,7 @@ def test_sentencepiece_is_rebuilt_from_its_scores(tmp_path: Path) -> None:
         "tokenizer.ggml.tokens": tokens,
         "tokenizer.ggml.scores": [-float(id_) for id_ in range(len(tokens))],
         "tokenizer.ggml.token_type": [
-            2 if token == "<unk>" else 3 if token in markers else 6 if token.startswith("<0x") else 1
-            for token in tokens
+            2 if token == "<unk>" else 3 if token in markers else 6 if token.startswith("<0x") else 1 for token in tokens
         ],
     }
     ours, original = tokenizer_of(header_of(tmp_path, fields)), read_tokenizer(path)

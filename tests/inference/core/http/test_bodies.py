@@ -106,9 +106,7 @@ def test_the_same_is_asked_and_answered_with_the_line_ends_of_the_client(
 
 
 @pytest.mark.parametrize("stops", [{}, {"stop": "\r\n"}])
-def test_a_stream_has_the_whole_answer(
-    client: TestClient, answered: list[CompletionRequest], stops: dict[str, str]
-) -> None:
+def test_a_stream_has_the_whole_answer(client: TestClient, answered: list[CompletionRequest], stops: dict[str, str]) -> None:
     body = with_returns({"prompt": BEFORE, "suffix": AFTER, "stream": True, "logprobs": 1})
     *events, done = post_events(client, "/v1/completions", {**body, **stops})
     assert done == "[DONE]"

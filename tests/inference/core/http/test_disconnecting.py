@@ -67,17 +67,10 @@ def served(tiny_checkpoint: Path, watched: Watched) -> Iterator[Served]:
 
 @pytest.mark.parametrize(
     ("path", "limit"),
-    [
-        ("/v1/completions", "max_tokens"),
-        ("/v1/fim/completions", "max_tokens"),
-        ("/infill", "n_predict"),
-        ("/api/generate", ""),
-    ],
+    [("/v1/completions", "max_tokens"), ("/v1/fim/completions", "max_tokens"), ("/infill", "n_predict"), ("/api/generate", "")],
 )
 @pytest.mark.parametrize("stream", [True, False])
-def test_no_forward_follows_a_disconnection(
-    served: Served, watched: Watched, path: str, limit: str, stream: bool
-) -> None:
+def test_no_forward_follows_a_disconnection(served: Served, watched: Watched, path: str, limit: str, stream: bool) -> None:
     names = ("input_prefix", "input_suffix") if path == "/infill" else ("prompt", "suffix")
     body = dict(zip(names, (BEFORE, AFTER), strict=True)) | {"stream": stream}
     body |= {limit: TOKENS} if limit else {"options": {"num_predict": TOKENS}}
@@ -96,9 +89,7 @@ def test_no_forward_follows_a_disconnection(
     assert watched.forwards <= AFTER_FORWARDS + 1
 
 
-def test_error_in_a_stream_ends_it_as_an_event(
-    served: Served, watched: Watched, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_error_in_a_stream_ends_it_as_an_event(served: Served, watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(_engine: Engine) -> list[Request]:
         raise MidfillError("out of order")
 

@@ -12,9 +12,7 @@ from tests.inference.serving import BEARER
 PATH = "/infill"
 PREFIX, LINE = BEFORE.rpartition("\n")[0] + "\n", BEFORE.rpartition("\n")[2]
 BODY: dict[str, Any] = {"input_prefix": PREFIX, "prompt": LINE, "input_suffix": AFTER, "n_predict": 12}
-TIMINGS = [
-    f"timings/{phase}_{name}" for phase in ("prompt", "predicted") for name in ("n", "ms", "per_token_ms", "per_second")
-]
+TIMINGS = [f"timings/{phase}_{name}" for phase in ("prompt", "predicted") for name in ("n", "ms", "per_token_ms", "per_second")]
 
 
 def test_response_fields_choose_what_is_answered(client: TestClient) -> None:
@@ -39,9 +37,7 @@ def test_fields_decide_how_text_is_decoded(client: TestClient, asked: list[Compl
     assert (second.session, second.reuse, second.max_decode_ms, second.max_tokens) == ("anonymous", False, 0, 128)
 
 
-@pytest.mark.parametrize(
-    ("line", "characters", "columns"), [("\t\tx = ", 2, 8), ("    x", 4, 4), (" \tx", 2, 4), ("x", 3, 3)]
-)
+@pytest.mark.parametrize(("line", "characters", "columns"), [("\t\tx = ", 2, 8), ("    x", 4, 4), (" \tx", 2, 4), ("x", 3, 3)])
 def test_indentation_in_characters_becomes_columns(
     client: TestClient, asked: list[CompletionRequest], line: str, characters: int, columns: int
 ) -> None:

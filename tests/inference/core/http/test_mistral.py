@@ -11,11 +11,7 @@ BODY = {"model": "codestral-latest", "prompt": BEFORE, "suffix": AFTER, "max_tok
 def test_answer_is_a_message(client: TestClient) -> None:
     answer = post(client, PATH, BODY)
     (choice,) = answer["choices"]
-    assert (answer["object"], choice["message"]["role"], choice["finish_reason"]) == (
-        "chat.completion",
-        "assistant",
-        "length",
-    )
+    assert (answer["object"], choice["message"]["role"], choice["finish_reason"]) == ("chat.completion", "assistant", "length")
     openai = post(client, "/v1/completions", BODY)
     assert choice["message"]["content"] == openai["choices"][0]["text"]
     assert answer["usage"]["completion_tokens"] == 12
@@ -26,10 +22,7 @@ def test_stream_brings_deltas(client: TestClient) -> None:
     *chunks, done = post_events(client, PATH, {**BODY, "stream": True, "frequency_penalty": 0})
     whole = post(client, PATH, BODY)
     assert done == "[DONE]"
-    assert (
-        "".join(chunk["choices"][0]["delta"]["content"] for chunk in chunks)
-        == (whole["choices"][0]["message"]["content"])
-    )
+    assert "".join(chunk["choices"][0]["delta"]["content"] for chunk in chunks) == (whole["choices"][0]["message"]["content"])
     assert [chunk["choices"][0]["finish_reason"] for chunk in chunks] == [None] * (len(chunks) - 1) + ["length"]
     assert chunks[-1]["usage"]["completion_tokens"] == 12
 

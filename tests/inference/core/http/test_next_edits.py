@@ -31,9 +31,7 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
 
 
 @pytest.mark.parametrize("model", ["zeta-2", "sweep-next-edit-1.5B"])
-def test_a_prompt_is_computed_as_it_is_and_stays_resident(
-    client: TestClient, asked: list[CompletionRequest], model: str
-) -> None:
+def test_a_prompt_is_computed_as_it_is_and_stays_resident(client: TestClient, asked: list[CompletionRequest], model: str) -> None:
     body = {**next(recorded_bodies(model)), "max_tokens": 4, "session": model}
     post(client, "/v1/completions", body)
     prompt = body["prompt"]

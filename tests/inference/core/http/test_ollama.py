@@ -44,15 +44,7 @@ def test_rendered_prompt_is_read_back(client: TestClient, asked: list[Completion
 
 
 def test_options_decide_how_text_is_decoded(client: TestClient, asked: list[CompletionRequest]) -> None:
-    options = {
-        "temperature": 0.4,
-        "top_p": 0.9,
-        "top_k": 40,
-        "seed": 5,
-        "stop": ["\n\n"],
-        "num_ctx": 4096,
-        "min_p": None,
-    }
+    options = {"temperature": 0.4, "top_p": 0.9, "top_k": 40, "seed": 5, "stop": ["\n\n"], "num_ctx": 4096, "min_p": None}
     post(client, PATH, {**BODY, "options": options, "stream": False})
     sampling = asked[0].sampling
     assert sampling is not None
@@ -94,10 +86,7 @@ def test_model_is_described(client: TestClient) -> None:
     [
         ({"system": "be brief"}, "system is 'be brief'"),
         ({"format": "json"}, "format is 'json'"),
-        (
-            {"options": {"repeat_penalty": 1.1}},
-            "repeat_penalty is 1.1: only 1 is supported",
-        ),
+        ({"options": {"repeat_penalty": 1.1}}, "repeat_penalty is 1.1: only 1 is supported"),
         ({"options": {"magic": 1}}, "magic is not supported - at `$.options.magic`"),
         ({"options": {"temperature": "hot"}}, "`$.options.temperature`"),
         ({"options": 5}, "`$.options`"),

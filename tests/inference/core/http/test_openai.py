@@ -33,9 +33,7 @@ def test_stream_brings_the_text_in_pieces(client: TestClient) -> None:
 
 def test_stream_ends_with_the_usage_if_it_is_wanted(client: TestClient) -> None:
     whole = post(client, PATH, BODY)
-    *chunks, usage, _done = post_events(
-        client, PATH, {**BODY, "stream": True, "stream_options": {"include_usage": True}}
-    )
+    *chunks, usage, _done = post_events(client, PATH, {**BODY, "stream": True, "stream_options": {"include_usage": True}})
     assert {chunk["usage"] for chunk in chunks} == {None}
     assert usage["choices"] == []
     assert usage["usage"]["completion_tokens"] == whole["usage"]["completion_tokens"]
@@ -47,10 +45,7 @@ def test_text_ends_before_the_first_stop(client: TestClient) -> None:
     stop = text[5:8]
     for wanted in (stop, [stop], ["never in it", stop, stop]):
         answer = post(client, PATH, {**BODY, "stop": wanted})
-        assert (answer["choices"][0]["text"], answer["choices"][0]["finish_reason"]) == (
-            text.partition(stop)[0],
-            "stop",
-        )
+        assert (answer["choices"][0]["text"], answer["choices"][0]["finish_reason"]) == (text.partition(stop)[0], "stop")
     *chunks, _done = post_events(client, PATH, {**BODY, "stop": stop, "stream": True})
     assert "".join(chunk["choices"][0]["text"] for chunk in chunks) == text.partition(stop)[0]
 
@@ -205,9 +200,7 @@ def test_what_is_not_supported_is_refused_by_name(client: TestClient, fields: di
     assert message in refusal(client, PATH, {**BODY, **fields})
 
 
-def test_fields_that_change_nothing_are_accepted_and_named_once(
-    client: TestClient, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_fields_that_change_nothing_are_accepted_and_named_once(client: TestClient, caplog: pytest.LogCaptureFixture) -> None:
     body = {**BODY, "presence_penalty": 0.0, "logit_bias": {}, "stop": None, "store": False, "best_of": 1}
     with caplog.at_level(logging.INFO, "inference.core.http.bodies"):
         for _ in range(2):

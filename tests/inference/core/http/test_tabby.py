@@ -57,9 +57,7 @@ def test_null_counts_as_absent(client: TestClient, asked: list[CompletionRequest
     assert (asked[0].session, asked[0].prompt.suffix, asked[0].sampling) == ("anonymous", "", None)
 
 
-def test_snippets_that_come_or_change_places_compute_nothing_again(
-    client: TestClient, asked: list[CompletionRequest]
-) -> None:
+def test_snippets_that_come_or_change_places_compute_nothing_again(client: TestClient, asked: list[CompletionRequest]) -> None:
     """The agent chooses its snippets by the words above the cursor, so anew with each key."""
     given = [sent(FIRST, SECOND), sent(SECOND, FIRST), sent(THIRD, SECOND, FIRST), sent(SECOND, THIRD)]
     for number, snippets in enumerate(given):
@@ -101,10 +99,7 @@ def test_telemetry_is_switched_off_and_dropped(client: TestClient) -> None:
         ({"debug_options": {"return_prompt": True}}, "debug_options is not supported"),
         ({"segments": "x"}, "`$.segments`"),
         ({"segments": {"suffix": AFTER}}, "`$.segments`"),
-        (
-            {"segments": {**SEGMENTS, "edit_history": {}}},
-            "edit_history is not supported - at `$.segments.edit_history`",
-        ),
+        ({"segments": {**SEGMENTS, "edit_history": {}}}, "edit_history is not supported - at `$.segments.edit_history`"),
         ({"segments": {**SEGMENTS, "declarations": [{"body": "x"}]}}, "`$.segments.declarations[0]`"),
         ({"segments": {**SEGMENTS, "filepath": "x" * 5000}}, "`$.segments.filepath`"),
         ({"stream": True}, "stream is not supported"),

@@ -3,13 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inference.core.http.text_anchors import (
-    ANCHORS_PER_SESSION,
-    LINES_BACK,
-    MAX_INCREMENT_BYTES,
-    TextAnchors,
-    increment_start,
-)
+from inference.core.http.text_anchors import ANCHORS_PER_SESSION, LINES_BACK, MAX_INCREMENT_BYTES, TextAnchors, increment_start
 from protocol.messages import ANONYMOUS, Prompt, Snippet
 
 LINES = [f"x_{number} = {number * 7919}\n" for number in range(400)]

@@ -102,9 +102,7 @@ def test_a_clock_that_was_set_back_delays_nothing(folder: Path, clock: SimpleNam
     assert ask(folder).looked_at == 1
 
 
-def test_the_home_folder_is_not_indexed_and_an_earlier_index_of_it_goes(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_home_folder_is_not_indexed_and_an_earlier_index_of_it_goes(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ask(folder)
     assert index_file(folder).exists()
     monkeypatch.setattr(Path, "home", lambda: folder / "inner")

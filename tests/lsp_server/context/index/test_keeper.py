@@ -87,9 +87,7 @@ async def test_a_folder_is_scanned_when_it_is_opened_and_when_that_is_due(
     assert not process.is_open
 
 
-async def test_changed_files_are_named_and_nothing_is_scanned(
-    tmp_path: Path, keeper: IndexKeeper, process: FakeProcess
-) -> None:
+async def test_changed_files_are_named_and_nothing_is_scanned(tmp_path: Path, keeper: IndexKeeper, process: FakeProcess) -> None:
     keeper.use((tmp_path / "a", tmp_path / "b"), enabled=True)
     await settled(keeper)
     process.take()
@@ -225,9 +223,7 @@ async def test_a_process_whose_caller_is_cancelled_ends(project: Path, monkeypat
         (SimpleNamespace(power_plugged=False), True),
     ],
 )
-def test_the_machine_says_whether_it_runs_on_battery(
-    monkeypatch: pytest.MonkeyPatch, battery: object, expected: bool
-) -> None:
+def test_the_machine_says_whether_it_runs_on_battery(monkeypatch: pytest.MonkeyPatch, battery: object, expected: bool) -> None:
     monkeypatch.setattr("psutil.sensors_battery", lambda: battery, raising=False)
     assert runs_on_battery() is expected
 

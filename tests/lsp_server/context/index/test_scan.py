@@ -126,16 +126,7 @@ def test_hostile_files_are_passed_over(folder: Path, file: Path) -> None:
     Path(os.fsdecode(os.fsencode(folder) + b"/bad\xff.py")).write_text("def load(): ...\n")
     scanned(folder, file)
     assert paths(file) == ["pkg/lib.py", "pkg/lib.ts"]
-    named = [
-        "loop/pkg/lib.py",
-        "link.py",
-        "pipe.py",
-        "huge.py",
-        "bad\udcff.py",
-        "a\0.py",
-        "../x.py",
-        "x" * 5000 + ".py",
-    ]
+    named = ["loop/pkg/lib.py", "link.py", "pipe.py", "huge.py", "bad\udcff.py", "a\0.py", "../x.py", "x" * 5000 + ".py"]
     updated(folder, file, *named)
     assert paths(file) == ["pkg/lib.py", "pkg/lib.ts"]
 
@@ -198,9 +189,7 @@ def test_folders_on_other_disks_are_asked_about(folder: Path, file: Path, monkey
     assert asked == [folder / "pkg", folder / "share"]
 
 
-def test_a_scan_out_of_time_keeps_what_it_did_not_reach(
-    folder: Path, file: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_scan_out_of_time_keeps_what_it_did_not_reach(folder: Path, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (folder / "a.py").touch()
     scanned(folder, file)
     (folder / "a.py").write_text("changed = 1\n")
@@ -244,9 +233,7 @@ os._exit(0)
 """
 
 
-def test_an_index_is_checked_only_after_an_unclean_end(
-    folder: Path, file: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_index_is_checked_only_after_an_unclean_end(folder: Path, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     statements: list[str] = []
     real = sqlite3.connect
 
