@@ -19,7 +19,7 @@ ENGINES ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/midfill-test-engines
 KERNEL := setup.py inference/backends/cpu/kernel/decode.cpp $(wildcard inference/backends/cpu/kernel/*.h)
 KERNEL_FLAGS := -std=c++17 -g -O1 -ffp-contract=off -Wall -Wextra -Wno-psabi -Wno-uninitialized -Wno-maybe-uninitialized -pthread
 
-.PHONY: setup demo test test-lab test-faults test-clients test-engines test-nvim test-vscode test-install test-emacs test-pages test-identity test-random test-gpu test-sanitizers test-levels test-neon pages wheels test-wheel vsix docs lint format clean
+.PHONY: setup test test-lab test-faults test-clients test-engines test-nvim test-vscode test-install test-emacs test-pages test-identity test-random test-gpu test-sanitizers test-levels test-neon pages wheels test-wheel vsix docs lint format clean
 
 setup: .venv/installed
 
@@ -39,9 +39,6 @@ setup: .venv/installed
 			{ echo 'No CPU build of torch can be reached: see "Installing without CUDA" in docs/troubleshooting.md' >&2; exit 1; }; \
 	fi
 	@touch $@
-
-demo: setup
-	$(BIN)/midfill demo
 
 # As many at a time as there are cores, four at most.
 PYTEST := $(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist worksteal

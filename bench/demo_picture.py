@@ -1,4 +1,4 @@
-"""Draws the picture of the README: the demo's typing as an SVG file that moves.
+"""Draws the picture of the README: a recorded session's typing as an SVG file that moves.
 
 Every row of the screen is drawn once for each time that it changes, and shown for as long as it stays so. A program
 that does not animate SVG shows the keystroke before an acceptance.
@@ -12,21 +12,16 @@ import io
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
+from demo_session import LANGUAGE, NAME, WIDTH, Keystroke, code_view, cost_table, record
 from rich.color import Color
 from rich.console import Console, RenderableType
 from rich.segment import Segment
 from rich.style import Style
 from rich.terminal_theme import TerminalTheme
 from rich.text import Text
-
-from lsp_server.documents.languages import language_id_of
-from midfill.demo.command import SAMPLES
-from midfill.demo.demo import WIDTH, code_view, cost_table, run_demo
-from midfill.demo.player import Keystroke
-from protocol.settings import Settings
 
 _THEME = TerminalTheme(
     background=(24, 27, 34),
@@ -94,7 +89,7 @@ def _screen(key: Keystroke, name: str, language: str) -> list[tuple[Segment, ...
     console = Console(width=WIDTH, file=io.StringIO(), force_terminal=True, color_system="truecolor")
     code = _lines(console, code_view(key, _PICTURE_ROWS, language))
     blank = [()] * (_PICTURE_ROWS - len(code) + 1)
-    return [*_lines(console, Text(name, "bold")), (), *code, *blank, *_lines(console, cost_table([key], timed=False))]
+    return [*_lines(console, Text(name, "bold")), (), *code, *blank, *_lines(console, cost_table(key))]
 
 
 def _lines(console: Console, shown: RenderableType) -> list[tuple[Segment, ...]]:
@@ -189,14 +184,9 @@ def _telling(keystrokes: Sequence[Keystroke]) -> int:
     return max(range(len(keystrokes)), key=worth)
 
 
-def main(
-    file: Annotated[Path, typer.Argument(help="The SVG file to write.")],
-    language: Annotated[Literal["python", "typescript"], typer.Option(help="What is typed.")] = "typescript",
-) -> None:
-    """Play the demo, and write its picture."""
-    sample = SAMPLES[language]
-    keystrokes = asyncio.run(run_demo(Console(), Settings(), sample, speed=1.0))
-    write_picture(file, keystrokes, sample, language_id_of(Path(sample).suffix))
+def main(file: Annotated[Path, typer.Argument(help="The SVG file to write.")]) -> None:
+    """Play the session with a language server and a core, and write its picture."""
+    write_picture(file, asyncio.run(record()), NAME, LANGUAGE)
 
 
 if __name__ == "__main__":

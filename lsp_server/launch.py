@@ -1,14 +1,16 @@
-"""The language server's launch: reads an editor's messages over stdio, and answers unreadable ones with an error."""
+"""The language server's launch: handles an editor's messages, over stdio, and answers unreadable ones with an error."""
 
 from __future__ import annotations
 
 import asyncio
+import functools
 import json
 import logging
 import os
 import re
 import stat
 import sys
+from collections.abc import Awaitable, Callable
 
 import psutil
 from pygls.exceptions import JsonRpcException, JsonRpcInvalidParams, JsonRpcInvalidRequest, JsonRpcParseError
@@ -28,10 +30,10 @@ _CONTENT_LENGTH = re.compile(rb"content-length:[ \t]*([0-9]{1,9})\s*", re.IGNORE
 Stream = asyncio.StreamReader | StdinAsyncReader
 
 
-async def serve(server: MidfillServer, stream: Stream) -> None:
-    """Handle messages until the stream ends; at `exit`, pygls raises SystemExit with LSP's exit status."""
+async def serve(server: MidfillServer, read: Callable[[], Awaitable[bytes]]) -> None:
+    """Handle messages until `read` brings none; at `exit`, pygls raises SystemExit with LSP's exit status."""
     try:
-        while body := await read_message(stream):
+        while body := await read():
             receive(server, body)
             await asyncio.sleep(0)  # the message's handler begins before the next one is read
         logger.info("the client disconnected")
@@ -40,7 +42,7 @@ async def serve(server: MidfillServer, stream: Stream) -> None:
     except OSError as error:
         logger.info("the connection broke: %s", error)
     finally:
-        await server.leave()
+        await asyncio.shield(server.leave())
 
 
 async def read_message(stream: Stream) -> bytes:
@@ -143,7 +145,7 @@ async def _serve_stdio(settings: Settings, waiting: WaitingCore | None, stdout: 
     stdin = await _open_stdin()
     parent = asyncio.create_task(_end_with_parent(server))
     try:
-        await serve(server, stdin)
+        await serve(server, functools.partial(read_message, stdin))
     finally:
         parent.cancel()
 

@@ -1,1 +1,1 @@
-"""The command line: wires the language server, the core, the replay and the demo."""
+"""The command line: wires the language server, the core, and the replay."""

@@ -26,11 +26,10 @@ from midfill.cores import (
     stop_command,
     unload_command,
 )
-from midfill.demo.command import demo_command
 from midfill.doctor.command import doctor_command
 from midfill.models import download_command, models_command
 from midfill.options import takes_settings
-from midfill.play.command import play_command
+from midfill.play import play_command
 from midfill.replay.command import replay_command
 from midfill.stats import stats_command
 from protocol.errors import BadInput
@@ -39,6 +38,7 @@ from protocol.settings import CORE_SETTINGS, Settings
 
 _ADDED = "midfill.commands"
 _LAB = ("eval", "train")
+_GONE = {"demo": "`midfill play` shows in the browser what each key costs, `midfill replay` counts it"}
 
 
 class Commands(TyperGroup):
@@ -61,6 +61,8 @@ class Commands(TyperGroup):
             added = typer.Typer(rich_markup_mode=None)
             added.command(cmd_name)(command)
             return typer.main.get_command(added)
+        if cmd_name in _GONE:
+            raise BadInput(f"`midfill {cmd_name}` is no longer a command: {_GONE[cmd_name]}")
         if cmd_name in _LAB:
             raise BadInput(
                 f"`midfill {cmd_name}` is part of the package midfill-lab: run `make setup` in the clone, "
@@ -139,7 +141,6 @@ token_app.command("list")(list_tokens_command)
 token_app.command("revoke")(revoke_command)
 app.add_typer(token_app, name="token")
 app.command("complete")(takes_settings(complete_command, only=_COMPLETE_SETTINGS))
-app.command("demo")(takes_settings(demo_command, only=_MODEL_SETTINGS))
 app.command("doctor")(takes_settings(doctor_command, report_refused=True))
 models_app = typer.Typer(invoke_without_command=True, rich_markup_mode=None)
 models_app.callback()(takes_settings(models_command, only=_MACHINE_SETTINGS))

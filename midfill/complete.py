@@ -16,9 +16,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from msgspec import structs, to_builtins
-from rich.console import Console, Group, RenderableType
-from rich.panel import Panel
-from rich.text import Text
 
 from midfill.core_to_ask import Waiting, core_to_ask
 from protocol.errors import BadInput, MidfillError
@@ -37,7 +34,6 @@ _ORIGINS = {
     "definitions": "a definition of a symbol near the cursor",
     "usages": "a use of a symbol near the cursor",
     "similar": "code like that at the cursor",
-    "visits": "a place that you visited",
     "edits": "your edit of a moment ago",
     "staged": "what is staged of a file",
 }
@@ -45,17 +41,6 @@ _PARTS = {
     "prefix": "text above the anchor",
     "suffix": "text behind the cursor",
     "increment": "text from the anchor to the cursor",
-}
-_COLOURS = {
-    "definitions": "green",
-    "usages": "bright_green",
-    "similar": "cyan",
-    "visits": "blue",
-    "edits": "magenta",
-    "staged": "magenta",
-    "prefix": "yellow",
-    "suffix": "yellow",
-    "increment": "red",
 }
 _SHOWN_LINES = 30  # of a window, in the terminal: its ends are what matters
 
@@ -83,28 +68,21 @@ def _parts(plan: Plan) -> Iterator[PromptPart]:
     yield PromptPart("increment", prompt.increment)
 
 
-def explanation(parts: tuple[PromptPart, ...]) -> RenderableType:
-    """The parts for the terminal, each in a frame that names its origin; long windows are shortened in the middle."""
-    return Group(*map(_panel, parts))
+def explanation(parts: tuple[PromptPart, ...]) -> str:
+    """The parts for the terminal, each below a line that names its origin; long windows are shortened in the middle."""
+    return "\n".join(map(_explained, parts))
 
 
-def _panel(part: PromptPart) -> Panel:
+def _explained(part: PromptPart) -> str:
     if part.part == "snippet":
-        title, kind = f"{part.path}: {_ORIGINS[part.origin]} ({part.origin})", part.origin
+        title = f"{part.path}: {_ORIGINS[part.origin]} ({part.origin})"
     else:
-        title, kind = f"{part.part}: {_PARTS[part.part]}", part.part
+        title = f"{part.part}: {_PARTS[part.part]}"
     lines = part.text.split("\n")
     if len(lines) > _SHOWN_LINES:
         half = _SHOWN_LINES // 2
         lines = [*lines[:half], f"... {len(lines) - 2 * half} more lines ...", *lines[-half:]]
-    return Panel(
-        Text("\n".join(lines)),
-        title=Text(title),
-        title_align="left",
-        subtitle=f"{len(part.text)} characters",
-        subtitle_align="right",
-        border_style=_COLOURS[kind],
-    )
+    return "\n".join([f"── {title}, {len(part.text)} characters ──", *lines])
 
 
 _WORTH_TELLING_S = 1.0  # a wait
@@ -162,7 +140,7 @@ def complete_command(
         typer.echo(json.dumps(_as_json(result, settings) | prompt, indent=2, ensure_ascii=False))
         return
     if explain:
-        Console().print(explanation(result.parts))
+        typer.echo(explanation(result.parts))
     if not result.text:
         typer.echo(f"midfill: {result.reason.explanation if result.reason else 'nothing to suggest here'}", err=True)
         return

@@ -115,8 +115,8 @@ def _place_of(model: str, engine: str, check: Callable[[], None]) -> AbstractCon
 
 _Model = Annotated[str | None, typer.Option("--model", help="Only the core of this model.", show_default=False)]
 _UNDO_STOP = (
-    "editors that are open now wait. A core starts again when you request a suggestion by hand in one of them, when "
-    "you open another editor, or by `midfill core restart`"
+    "a core starts again when you open an editor, request a suggestion by hand in one that is open now, or run "
+    "`midfill core restart`"
 )
 _Act = Callable[[Path, CoreAddress], Awaitable[str]]
 

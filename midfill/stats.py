@@ -1,27 +1,22 @@
-"""The command `midfill stats`: the statistics of a period in total and by group, as table, file or HTML page."""
+"""The command `midfill stats`: the statistics of a period in total and by group, as table, page or JSON."""
 
 from __future__ import annotations
 
-import csv
-import html
 import json
-import sys
-import webbrowser
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import nullcontext
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from datetime import date, timedelta
+from io import StringIO
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import platformdirs
 import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from lsp_server.usage.statistics import COUNTS, LATENCY_CLASSES_MS, Group, Statistics, read_statistics, statistics_file, total
+from lsp_server.usage.statistics import LATENCY_CLASSES_MS, Group, Statistics, read_statistics, statistics_file, total
 from midfill.options import check_writable
 from protocol.errors import BadInput
 
@@ -120,115 +115,19 @@ def latency(statistics: Statistics, share: float) -> str:
     return str(statistics.latency_ms(share) or f">{LATENCY_CLASSES_MS[-1]}")
 
 
-Series = tuple[tuple[str, str, Callable[[Statistics], int]], ...]
-
-_DAYS = 14  # the fewest that bars show: a single day is a bar, not a wall
-_OUTCOMES: Series = (
-    ("accepted at once", "#2a9d8f", lambda day: day.accepted),
-    ("accepted in part", "#8cc5a2", lambda day: day.accepted_partly),
-    ("typed by hand", "#e9b44c", lambda day: day.typed_through),
-    ("dismissed", "#9aa3b2", lambda day: day.dismissed),
-)
-_WRITTEN: Series = (
-    ("accepted", "#2a9d8f", lambda day: day.accepted_characters),
-    ("typed", "#9aa3b2", lambda day: day.typed_characters),
-)
-_STYLE = Path(__file__).with_suffix(".css")
-_POLICY = "default-src 'none'; style-src 'unsafe-inline'"
-
-
-def write_page(summary: Summary, path: Path) -> None:
-    """Write the page."""
-    body = _filled(summary) if summary.total.shown else _empty()
-    head = f'<meta charset="utf-8"><meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
-    head += '<meta name="viewport" content="width=device-width">'
-    head += f"<title>midfill statistics</title><style>{_STYLE.read_text(encoding='utf-8')}</style>"
-    page = f'<!doctype html><html lang="en"><head>{head}</head><body>{body}</body></html>'
-    path.write_text(page, encoding="utf-8")
-
-
-def _empty() -> str:
-    return (
-        "<h1>midfill statistics</h1><p>Nothing was counted in this time. Open a file in your editor, type, and accept "
-        "a suggestion: it is counted here within some seconds.</p>"
-    )
-
-
-def _filled(summary: Summary) -> str:
-    since = f"Since {summary.first_day}. " if summary.first_day else ""
-    days = summary.by("day")
-    parts = [
-        f"<h1>midfill statistics</h1><p>{since}Counted on this machine only, without any text.</p>",
-        f'<div class="cards">{"".join(_cards(summary.total))}</div>',
-        '<div class="plots">',
-        _bars("Suggestions", "Shown a day, by their outcome.", days, _OUTCOMES),
-        _bars("Written code", "Characters a day.", days, _WRITTEN),
-        "</div>",
-        *(_html_table(summary, dimension) for dimension in ("language", "model", "day")),
-        f"<footer>{''.join(f'<p>{html.escape(note)}</p>' for note in LEGEND)}</footer>",
-    ]
-    return "".join(parts)
-
-
-def _cards(whole: Statistics) -> list[str]:
-    accepted = whole.accepted + whole.accepted_partly
-    cards = (
-        ("accepted", percent(whole.acceptance_share), f"{accepted:,} of {whole.shown:,} suggestions"),
-        ("kept after 10 min", percent(whole.kept_share_10min), f"{percent(whole.kept_share_30s)} after 30 s"),
-        ("of your code", percent(whole.written_share), f"{whole.accepted_characters:,} characters accepted"),
-        ("cache hits", percent(whole.hit_share), f"of {whole.hits + whole.partial_hits + whole.misses:,}"),
-        ("to a suggestion", f"{latency(whole, 0.5)} ms", f"p50; p95 {latency(whole, 0.95)} ms"),
-    )
-    return [f'<div class="card"><p>{name}</p><b>{value}</b><p>{more}</p></div>' for name, value, more in cards]
-
-
-def _bars(title: str, explanation: str, days: Mapping[str, Statistics], series: Series) -> str:
-    """A bar a day up to the last day with counts, stacked of the series; it names its counts under the pointer."""
-    if not days:
-        return ""
-    last = date.fromisoformat(max(days))
-    first = min(date.fromisoformat(min(days)), last - timedelta(days=_DAYS - 1))
-    counts = {day: [value(statistics) for _, _, value in series] for day, statistics in days.items()}
-    most = max(map(sum, counts.values())) or 1
-    keys = "".join(f'<span class="key"><i style="background:{colour}"></i>{name}</span> ' for name, colour, _ in series)
-    bars = []
-    for number in range((last - first).days + 1):
-        day = (first + timedelta(days=number)).isoformat()
-        stack = counts.get(day, [0] * len(series))
-        told = "; ".join(f"{name} {count:,}" for (name, _, _), count in zip(series, stack, strict=True))
-        parts = (
-            f'<i style="flex:{count};background:{colour}"></i>'
-            for (_, colour, _), count in zip(series, stack, strict=True)
-            if count
-        )
-        bars.append(f'<div style="height:{sum(stack) / most:.1%}" title="{day}: {told}">{"".join(parts)}</div>')
-    return (
-        f"<section><h2>{title}</h2><p>{explanation} The highest bar: {most:,}.</p><p>{keys}</p>"
-        f'<div class="bars">{"".join(bars)}</div><p class="ends"><span>{first}</span><span>{last}</span></p></section>'
-    )
-
-
-def _html_table(summary: Summary, dimension: Dimension) -> str:
-    rows = [(name, *cells(part)) for name, part in summary.by(dimension).items()]
-    if dimension == "day":
-        rows.reverse()
-    lines = [_row("th", (f"By {dimension}", *COLUMNS)), *(_row("td", row) for row in rows)]
-    return f'<div class="table"><table>{"".join(lines)}</table></div>' if rows else ""
-
-
-def _row(tag: str, row: Iterable[str]) -> str:
-    return "<tr>" + "".join(f"<{tag}>{html.escape(cell)}</{tag}>" for cell in row) + "</tr>"
-
-
+_PAGE = """<!doctype html><html lang="en"><head><meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">
+<title>midfill statistics</title><style>html {{ color-scheme: light dark }} {stylesheet}</style></head>
+<body><pre>{code}</pre></body></html>
+"""
+_PAGE_COLUMNS = 120
 _LATEST_DAYS = 14  # in the table, unless --days says more
 
 
 def stats_command(
     days: Annotated[int | None, typer.Option(min=1, help="Only the last days, today included.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print a JSON object.")] = False,
-    html: Annotated[Path | None, typer.Option(help="Write a page, which needs no network.")] = None,
-    opens: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
-    export: Annotated[Path | None, typer.Option(help="Write the counts as CSV; - for the standard output.")] = None,
+    html: Annotated[Path | None, typer.Option(help="Write the table as a page, which needs no network.")] = None,
     reset: Annotated[bool, typer.Option("--reset", help="Delete all counts.")] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Delete without a question.")] = False,
 ) -> None:
@@ -243,21 +142,20 @@ def stats_command(
         return
     if html == Path("-"):
         raise BadInput("--html -: the page needs a file")
-    for output in (html, export):
-        check_writable(output)
+    check_writable(html)
     summary = summary_of(read_statistics(path), days, date.today())
-    if export is not None:
-        _export(summary.groups, export)
-    if html is not None or opens:
-        _write_page(summary, html or _page_file(), opens)
+    if html is not None:
+        page = Console(record=True, file=StringIO(), width=_PAGE_COLUMNS)
+        _show(page, summary, days, path)
+        page.save_html(str(html), code_format=_PAGE)
+        typer.echo(f"wrote {html}", err=True)  # JSON may go to the standard output
     if as_json:
         typer.echo(json.dumps(summary.as_json(), indent=2))
-    elif html is None and export is None and not opens:
-        _show(summary, days, path)
+    elif html is None:
+        _show(Console(), summary, days, path)
 
 
-def _show(summary: Summary, days: int | None, path: Path) -> None:
-    console = Console()
+def _show(console: Console, summary: Summary, days: int | None, path: Path) -> None:
     whole = summary.total
     if not summary.groups:
         period = f"in the last {days} days" if days else "yet"
@@ -287,21 +185,3 @@ def _table(summary: Summary, days: int) -> Table:
         for name, statistics in section:
             table.add_row(escape(name), *cells(statistics))
     return table
-
-
-def _export(groups: Mapping[Group, Statistics], path: Path) -> None:
-    with nullcontext(sys.stdout) if path == Path("-") else path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, [*Group._fields, *COUNTS], restval=0, lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(group._asdict() | dict(statistics.counts) for group, statistics in groups.items())
-
-
-def _page_file() -> Path:
-    return platformdirs.user_cache_path("midfill", appauthor=False, ensure_exists=True) / "statistics.html"
-
-
-def _write_page(summary: Summary, path: Path, opens: bool) -> None:
-    write_page(summary, path)
-    typer.echo(f"wrote {path}", err=True)  # JSON or CSV may go to the standard output
-    if opens and not webbrowser.open(path.resolve().as_uri()):
-        raise BadInput(f"no browser was found: open {path} in one")

@@ -26,9 +26,8 @@ LogLevel = Literal["debug", "info", "warning", "error"]
 Dtype = Literal["auto", "float32", "bfloat16", "float16"]
 Healing = Literal["auto", "on", "off"]
 Weights = Literal["auto", "int8", "int4", "fp8"]
-ContextSource = Literal["definitions", "usages", "visits", "similar", "edits", "staged"]
+ContextSource = Literal["definitions", "usages", "similar", "edits", "staged"]
 IgnoredFiles = Literal["context", "off"]
-SuggestIn = Literal["comments", "strings"]
 PrepareAhead = Literal["editing", "always", "never"]
 
 
@@ -179,16 +178,10 @@ class Settings(CoreSettings):
         tuple[ContextSource, ...],
         Advanced(
             "Where that text comes from: signatures of symbols near the cursor, lines that use them, code like that at "
-            "the cursor, places that you visited, your edits of a moment ago; in a commit message, what is staged"
+            "the cursor, your edits of a moment ago; in a commit message, what is staged"
         ),
-    ] = ("definitions", "usages", "similar", "visits", "edits", "staged")
+    ] = ("definitions", "usages", "similar", "edits", "staged")
     disabled_languages: Annotated[tuple[str, ...], About("LSP language ids without suggestions, for example `markdown`")] = ()
-    disabled_folders: Annotated[
-        tuple[str, ...], About("Folders without suggestions, as absolute paths; `~` is your home folder")
-    ] = ()
-    suggest_in: Annotated[
-        tuple[SuggestIn, ...], About("Where the server suggests besides code: `comments`, `strings`, both or neither")
-    ] = ("comments", "strings")
     ignored_files: Annotated[
         IgnoredFiles,
         Advanced(

@@ -68,7 +68,7 @@ ROOMS: dict[str, list[set[str]]] = {
     "midfill": [
         {"midfill.options", "midfill.headless"},
         {"midfill.core_to_ask", "midfill.doctor", "midfill.replay", "midfill.stats"},
-        {"midfill.complete", "midfill.demo", "midfill.cores", "midfill.models", "midfill.play"},
+        {"midfill.complete", "midfill.cores", "midfill.models", "midfill.play"},
         {"midfill.commands"},
         {"midfill"},
     ],

@@ -1,21 +1,19 @@
-"""The sources `similar`, `edits` and `visits`: chunks, diffs and visited places of the documents in the editor."""
+"""The sources `similar` and `edits`: chunks and diffs of the documents in the editor."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 from heapq import nlargest
 from itertools import islice
-from typing import NamedTuple
 
 from rapidfuzz.distance import Postfix, Prefix
 
-from lsp_server.context.proposals import SNIPPET_LINES, EditedText, FileStamp, LineProposal, PromptPlace, TextProposal, rank
+from lsp_server.context.proposals import EditedText, FileStamp, PromptPlace, TextProposal, rank
 from lsp_server.context.symbols import identifier_set, identifiers
-from lsp_server.documents.documents import Document, LineChange
-from lsp_server.documents.languages import related
+from lsp_server.documents.documents import Document
 
 CHUNK_LINES = 16
 _STEP = 8  # chunks overlap by half
@@ -156,60 +154,3 @@ def _hunks(edited: EditedText) -> Iterator[tuple[EditedText, int, tuple[str, ...
         marked = (*((" ", above),) * bool(above), *(("-", line) for line in old), *(("+", line) for line in new))
         shown = "".join(mark + line.rstrip("\r\n") + "\n" for mark, line in marked)
         yield edited, edited.first + new_first - bool(above), held, shown
-
-
-_MAX_VISITS = 4
-_NEAR_LINES = SNIPPET_LINES // 2
-
-
-class Visit(NamedTuple):
-    """A line, and the number of the event that touched it last: a higher one is more recent."""
-
-    line: int
-    touched: int
-
-
-@dataclass(slots=True)
-class DocumentVisits:
-    """The last visits to one document, most recent first; they move with its text."""
-
-    document: Document
-    visits: tuple[Visit, ...] = ()
-
-    def touch(self, line: int, sequence: int) -> None:
-        """Record that the user was at `line`; a nearby place moves there instead of a new one."""
-        line = min(line, len(self.document.lines) - 1)
-        others = list(self.visits)
-        near = next((visit for visit in others if abs(visit.line - line) <= _NEAR_LINES), None)
-        if near is not None:
-            others.remove(near)
-        self.visits = (Visit(line, sequence), *others)[:_MAX_VISITS]
-
-    def edited(self, change: LineChange, sequence: int) -> None:
-        """Follow an edit, and count it as a visit unless it is too large for typing."""
-        self.follow(change)
-        if change.added <= SNIPPET_LINES:
-            self.touch(_last(change), sequence)
-
-    def follow(self, change: LineChange) -> None:
-        """Move the visits with their text."""
-        first, removed, added = change
-
-        def moved(line: int) -> int:
-            if line >= first + removed:
-                return line + added - removed
-            return min(line, _last(change))
-
-        self.visits = tuple(Visit(moved(line), touched) for line, touched in self.visits)
-
-
-def _last(change: LineChange) -> int:
-    """The last line that a change has added, or the one in the place of those that it has removed."""
-    return change.first + max(change.added - 1, 0)
-
-
-def propose(all_visits: Iterable[DocumentVisits], uri: str, language_id: str) -> Sequence[LineProposal]:
-    """The visits to all documents but `uri`, related languages first, then by recency."""
-    others = [(each.document, visit) for each in all_visits if each.document.uri != uri for visit in each.visits]
-    others.sort(key=lambda other: (not related(other[0].language_id, language_id), -other[1].touched))
-    return [LineProposal(document, visit.line, rank("visits", 1.0, number)) for number, (document, visit) in enumerate(others)]

@@ -10,10 +10,10 @@ from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
-from lsp_server.context.document_sources import DocumentVisits, RecentEdits, SimilarChunks
+from lsp_server.context.document_sources import RecentEdits, SimilarChunks
 from lsp_server.context.index_sources import Definitions, NeighbourTexts, Usages, neighbours_of
 from lsp_server.context.proposals import CutSnippet, FileText, PromptPlace, Source, TextProposal
-from lsp_server.context.snippet_pool import SnippetPool
+from lsp_server.context.snippet_pool import OpenText, SnippetPool
 from lsp_server.context.staged_changes import StagedChanges
 from lsp_server.documents.documents import Document, Position
 from lsp_server.documents.languages import related
@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 _HEAD_LINES = 300  # of a document, where its imports are
 _LINES_AROUND = 60
 _MAX_OPEN_TEXTS = 20
-_MAX_LINES = 2_000  # of another open document, around its last visit
+_MAX_LINES = 2_000  # of another open document, around where the user was
 
 
 def place_of(document: Document, cursor: Position, pool: SnippetPool) -> PromptPlace:
@@ -50,10 +50,9 @@ def _open_texts(document: Document, pool: SnippetPool) -> Iterator[FileText]:
         yield FileText(each.document.uri, tuple(each.document.lines[first : first + _MAX_LINES]), first)
 
 
-def _first_line(visits: DocumentVisits) -> int:
-    """The first line to read of a document, so that its last visit lies in the middle of what is read."""
-    last_visit = visits.visits[0].line if visits.visits else 0
-    return max(0, min(last_visit - _MAX_LINES // 2, len(visits.document.lines) - _MAX_LINES))
+def _first_line(opened: OpenText) -> int:
+    """The first line to read of a document, so that the user's last place lies in the middle of what is read."""
+    return max(0, min(opened.line - _MAX_LINES // 2, len(opened.document.lines) - _MAX_LINES))
 
 
 class Gathering:

@@ -1,4 +1,4 @@
-"""Snippets and proposals: whole lines around a line, found again after edits, and the interface of their sources."""
+"""Snippets and proposals: lines of other files, found again after edits, and the interface of their sources."""
 
 from __future__ import annotations
 
@@ -14,9 +14,6 @@ from protocol.settings import ContextSource
 
 FileStamp = tuple[int, int]  # of a file on disk: its time of change in nanoseconds, its size in bytes
 
-SNIPPET_LINES = 40
-_SNIPPET_CHARS = 4000  # the most code points of a snippet: with long lines it has fewer than SNIPPET_LINES
-_MIN_LINES = 5  # a shorter piece between other snippets is not worth its separator
 # How far from its last known place a snippet is searched; text that moved further counts as gone.
 _REACH_LINES = 2000
 
@@ -45,34 +42,6 @@ class CutSnippet:
     def chars(self) -> int:
         """Its size in code points, path included."""
         return len(self.snippet.path) + len(self.snippet.text)
-
-
-def cut(document: Document, line: int, path: str, max_chars: int, taken: Sequence[range]) -> CutSnippet | None:
-    """A snippet of whole lines around a visited `line`, without lines that are `taken`; None if too little is left."""
-    lines = document.lines
-    room = min(_SNIPPET_CHARS, max_chars - len(path)) - len(lines[line])
-    first, stop = line, line + 1
-    if room < 0:
-        return None
-    upwards = downwards = True
-    while (upwards or downwards) and stop - first < SNIPPET_LINES:
-        upwards = upwards and _is_free(lines, first - 1, room, taken)
-        if upwards:
-            first -= 1
-            room -= len(lines[first])
-        downwards = downwards and stop - first < SNIPPET_LINES and _is_free(lines, stop, room, taken)
-        if downwards:
-            room -= len(lines[stop])
-            stop += 1
-    if taken and stop - first < _MIN_LINES:
-        return None
-    chosen = tuple(lines[first:stop])
-    text = "".join(chosen).replace("\r\n", "\n")
-    return CutSnippet(document.uri, first, chosen, Snippet(path, text), "visits") if text.strip() else None
-
-
-def _is_free(lines: Sequence[str], line: int, room: int, taken: Sequence[range]) -> bool:
-    return 0 <= line < len(lines) and len(lines[line]) <= room and not any(line in span for span in taken)
 
 
 def find_again(snippet: CutSnippet, document: Document) -> CutSnippet | None:
@@ -106,23 +75,15 @@ WEIGHTS: Mapping[ContextSource, float] = {
     "usages": 4.5,  # their scores are low, and they are short
     "edits": 0.8,
     "similar": 1.0,
-    "visits": 0.5,
     "staged": 5.0,  # before all others
 }
-FADING: Mapping[ContextSource, float] = {
-    "definitions": 0.92,
-    "usages": 0.96,
-    "edits": 0.85,
-    "similar": 0.8,
-    "visits": 0.9,
-    "staged": 0.98,
-}
+FADING: Mapping[ContextSource, float] = {"definitions": 0.92, "usages": 0.96, "edits": 0.85, "similar": 0.8, "staged": 0.98}
 
 INDEXED: frozenset[ContextSource] = frozenset(("definitions", "usages"))
 """The sources that read the index of a workspace folder."""
 
 # The order of new snippets in a prompt, the text that changes least first.
-STABLE_FIRST: Sequence[ContextSource] = ("definitions", "usages", "visits", "similar", "edits", "staged")
+STABLE_FIRST: Sequence[ContextSource] = ("definitions", "usages", "similar", "edits", "staged")
 
 
 def rank(origin: ContextSource, score: float, number: int) -> float:
@@ -131,30 +92,8 @@ def rank(origin: ContextSource, score: float, number: int) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class LineProposal:
-    """The lines around one line of an open document that the user visited; they are cut when they are chosen."""
-
-    document: Document
-    line: int
-    rank: float
-    origin: ContextSource = "visits"
-
-    @property
-    def uri(self) -> str:
-        return self.document.uri
-
-    def is_in(self, snippet: CutSnippet) -> bool:
-        """Whether the snippet already shows this text."""
-        return snippet.uri == self.uri and self.line in snippet.span
-
-    def cut(self, path: str, max_chars: int, taken: Sequence[range]) -> CutSnippet | None:
-        """The snippet, with at most `max_chars` code points of path and text, without lines that are `taken`."""
-        return cut(self.document, self.line, path, max_chars, taken)
-
-
-@dataclass(frozen=True, slots=True)
 class TextProposal:
-    """Text that a source has cut itself: from the lines [first, first + len(lines)) of a file or a document.
+    """Text of another file that may become a snippet: from the lines [first, first + len(lines)) of a file or a document.
 
     `shown` is what the prompt gets, if it is not the lines themselves. `stamp` is the state of the file that it was
     read from; None for text of an open document.
@@ -169,6 +108,7 @@ class TextProposal:
     stamp: FileStamp | None = None
 
     def is_in(self, snippet: CutSnippet) -> bool:
+        """Whether the snippet already shows this text."""
         if snippet.uri != self.uri:
             return False
         inside = bool(self.lines) and snippet.first <= self.first and self.first + len(self.lines) <= snippet.span.stop
@@ -180,16 +120,13 @@ class TextProposal:
         return self.shown or "".join(self.lines).replace("\r\n", "\n")
 
     def cut(self, path: str, max_chars: int, taken: Sequence[range]) -> CutSnippet | None:
+        """The snippet, with at most `max_chars` code points of path and text, if none of its lines are `taken`."""
         span = range(self.first, self.first + len(self.lines))
         if not self.shown and any(span.start < other.stop and other.start < span.stop for other in taken):
             return None
         if len(path) + len(self.text) > max_chars or not self.text.strip():
             return None
         return CutSnippet(self.uri, self.first, self.lines, Snippet(path, self.text), self.origin, self.stamp, not self.shown)
-
-
-Proposal = LineProposal | TextProposal
-"""Text of another file that may become a snippet; the one with the highest rank is chosen first."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
-from lsp_server.context import document_sources
-from lsp_server.context.document_sources import Baselines, DocumentVisits
-from lsp_server.context.proposals import STABLE_FIRST, CutSnippet, EditedText, Proposal, TextProposal, find_again
-from lsp_server.documents.documents import Document, LineChange
+from lsp_server.context.document_sources import Baselines
+from lsp_server.context.proposals import STABLE_FIRST, CutSnippet, EditedText, TextProposal, find_again
+from lsp_server.documents.documents import Document
 from protocol.messages import Snippet
 from protocol.settings import ContextSource
 
@@ -36,6 +35,13 @@ class Context:
     origins: tuple[ContextSource, ...] = ()
 
 
+class OpenText(NamedTuple):
+    """An open document, and the line in it where the user was last."""
+
+    document: Document
+    line: int
+
+
 class SnippetPool:
     """Remembers where the user was and what sources propose, and chooses the snippets of a prompt.
 
@@ -46,19 +52,18 @@ class SnippetPool:
     def __init__(self, is_excluded: Callable[[str], bool], path_of: Callable[[str], str]) -> None:
         self._is_excluded = is_excluded
         self._path_of = path_of
-        self._sequence = 0
-        self._documents: dict[str, DocumentVisits] = {}  # most recently used last
+        self._documents: dict[str, OpenText] = {}  # most recently used last
         self._selections: dict[str, tuple[CutSnippet, ...]] = {}  # likewise
         self._gathered: dict[str, tuple[TextProposal, ...]] = {}  # likewise
         self._baselines = Baselines()
 
     def uris_for(self, uri: str) -> Collection[str]:
         """The documents that snippets of a prompt of `uri` may be taken from."""
-        return dict.fromkeys((*self._documents, *(proposal.uri for proposal in self._gathered.get(uri, ()))))
+        return {proposal.uri for proposal in self._gathered.get(uri, ())}
 
     @property
-    def documents(self) -> Iterable[DocumentVisits]:
-        """The visited documents that are open, the most recently used first."""
+    def documents(self) -> Iterable[OpenText]:
+        """The documents that are open, the most recently used first."""
         return reversed(self._documents.values())
 
     def selection(self, uri: str) -> Sequence[CutSnippet]:
@@ -66,17 +71,11 @@ class SnippetPool:
         return self._selections.get(uri, ())
 
     def visited(self, document: Document, line: int) -> None:
+        """The user is at this line of the document."""
         self._baselines.viewed(document)
-        self._used(document).touch(line, self._sequence)
-
-    def edited(self, document: Document, change: LineChange) -> None:
-        """Follow an edit that was applied to the document."""
-        self._used(document).edited(change, self._sequence)
-
-    def rearranged(self, document: Document, change: LineChange) -> None:
-        """Follow a change that is none of the user's edits."""
-        if (found := self._documents.get(document.uri)) is not None:
-            found.follow(change)
+        self._documents.pop(document.uri, None)
+        self._documents[document.uri] = OpenText(document, line)
+        _drop_oldest(self._documents, _MAX_DOCUMENTS)
 
     def expect(self, uri: str) -> None:
         """Take what `gathered` brings for `uri`, until the document is closed."""
@@ -112,13 +111,7 @@ class SnippetPool:
             self._gathered[target] = tuple(proposal for proposal in proposals if proposal.uri != uri)
 
     def context_for(
-        self,
-        uri: str,
-        language_id: str,
-        budget_chars: int,
-        sources: Collection[ContextSource] = STABLE_FIRST,
-        *,
-        adds: bool = True,
+        self, uri: str, budget_chars: int, sources: Collection[ContextSource] = STABLE_FIRST, *, adds: bool = True
     ) -> Context:
         """The snippets of these sources for a prompt of `uri`; `budget_chars` limits paths and text, in code points.
 
@@ -126,8 +119,8 @@ class SnippetPool:
         """
         earlier = [snippet for snippet in self._selections.pop(uri, ()) if snippet.origin in sources]
         kept = self._still_good(earlier, budget_chars)
-        proposals = self._proposals(uri, language_id, sources) if adds else ()
-        selection = self._complete(kept, proposals, budget_chars)
+        proposals = [each for each in self._gathered.get(uri, ()) if adds and each.origin in sources]
+        selection = self._complete(kept, sorted(proposals, key=lambda each: -each.rank), budget_chars)
         self._selections[uri] = selection
         _drop_oldest(self._selections, _MAX_SELECTIONS)
         return Context(
@@ -135,15 +128,6 @@ class SnippetPool:
             frozenset(chosen.uri for chosen in selection),
             tuple(chosen.origin for chosen in selection),
         )
-
-    def _used(self, document: Document) -> DocumentVisits:
-        self._sequence += 1
-        found = self._documents.pop(document.uri, None)
-        if found is None or found.document is not document:
-            found = DocumentVisits(document)
-        self._documents[document.uri] = found
-        _drop_oldest(self._documents, _MAX_DOCUMENTS)
-        return found
 
     def _still_good(self, selection: Sequence[CutSnippet], budget_chars: int) -> list[CutSnippet]:
         """The snippets that are not excluded and whose documents still contain them, within the budget."""
@@ -167,13 +151,7 @@ class SnippetPool:
             return snippet if snippet.stamp is not None else None
         return find_again(snippet, source.document)
 
-    def _proposals(self, uri: str, language_id: str, sources: Collection[ContextSource]) -> Sequence[Proposal]:
-        """The proposals of the sources, best first."""
-        every: list[Proposal] = [*document_sources.propose(self._documents.values(), uri, language_id)]
-        every += self._gathered.get(uri, ())
-        return sorted((each for each in every if each.origin in sources), key=lambda each: -each.rank)
-
-    def _complete(self, kept: list[CutSnippet], proposals: Sequence[Proposal], budget_chars: int) -> tuple[CutSnippet, ...]:
+    def _complete(self, kept: list[CutSnippet], proposals: Sequence[TextProposal], budget_chars: int) -> tuple[CutSnippet, ...]:
         """The kept snippets and behind them new ones: the text that changes least first, then the best last."""
         added, crowded_out = self._fill(kept, proposals, budget_chars)
         furthest = _LAG * (len(kept) + len(added))
@@ -186,7 +164,7 @@ class SnippetPool:
         return (*kept, *sorted(added, key=lambda snippet: STABLE_FIRST.index(snippet.origin)))
 
     def _fill(
-        self, kept: Sequence[CutSnippet], proposals: Sequence[Proposal], budget_chars: int
+        self, kept: Sequence[CutSnippet], proposals: Sequence[TextProposal], budget_chars: int
     ) -> tuple[list[CutSnippet], int | None]:
         """New snippets, best first, of each source until one does not fit.
 

@@ -4,34 +4,25 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from threading import Timer
 from urllib.parse import unquote
 
 from lsp_server.context.proposals import PromptPlace, TextProposal, rank
 from lsp_server.documents.positions import split_uri
 from lsp_server.exclusion.exclusion import is_usable
+from lsp_server.exclusion.git import git_output
 
 _LANGUAGES = frozenset(("git-commit", "scminput"))
 _MOST_BYTES = 1 << 18  # of the diff that is read
-_MOST_SECONDS = 5.0
 _MOST_FILES = 16
 # The code points of a file's part: several files share what all may have, and a part is cut at a line's end.
 _CHARS, _MOST_CHARS, _LEAST_CHARS = 1500, 700, 250
-# Git runs no program that the repository names, writes nothing and fetches nothing; the user's prefixes do not count.
-_DIFF = (
-    *("git", "-c", "core.fsmonitor=false", "-c", "core.quotePath=false", "diff", "--cached", "--no-ext-diff"),
-    *("--no-textconv", "--no-color", "--no-renames", "--src-prefix=a/", "--dst-prefix=b/", "--unified=1"),
+_DIFF = (  # the user's prefixes do not count
+    *("diff", "--cached", "--no-ext-diff", "--no-textconv", "--no-color", "--no-renames"),
+    *("--src-prefix=a/", "--dst-prefix=b/", "--unified=1"),
     "--ignore-submodules=all",  # with `diff.submodule=diff`, a second git would heed the submodule's own settings
 )
-_ENVIRONMENT = {
-    "GIT_OPTIONAL_LOCKS": "0",
-    "GIT_NO_LAZY_FETCH": "1",
-    "GIT_ALLOW_PROTOCOL": "none",  # git before 2.45 does not know the variable above
-    "GIT_TERMINAL_PROMPT": "0",
-}
 _NAME = re.compile(r"^(?:--- a|\+\+\+ b)/(.+?)\t?$", re.MULTILINE)
 
 
@@ -76,31 +67,14 @@ def _repository(place: PromptPlace) -> tuple[Path, Path] | None:
 
 def _staged(root: Path, folder: Path) -> str:
     """The beginning of the diff; empty where git fails, or takes too long."""
-    own = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     index = root / os.environ.get("GIT_INDEX_FILE", "")  # of `git commit --all`, which runs the editor
+    own = {}
     try:
         if index.is_file() and index.parent.samefile(folder):  # else it is of an earlier commit, or another repository
             own["GIT_INDEX_FILE"] = str(index)
-        git = subprocess.Popen(
-            _DIFF,
-            cwd=root,
-            env={**own, **_ENVIRONMENT},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-        )
     except (OSError, ValueError):
         return ""
-    late = Timer(_MOST_SECONDS, git.kill)
-    late.start()
-    try:
-        with git:
-            assert git.stdout is not None, "it is a pipe"
-            text = git.stdout.read(_MOST_BYTES)
-            git.kill()
-    finally:
-        late.cancel()
-    return text.decode(errors="replace").replace("\r\n", "\n")
+    return git_output(_DIFF, root, _MOST_BYTES, own).decode(errors="replace").replace("\r\n", "\n")
 
 
 def _changes(diff: str) -> Iterator[tuple[str, str]]:

@@ -1,16 +1,13 @@
-"""Lexical structure by Pygments: code brackets, comments, strings, and closers that the editor inserted on its own."""
+"""Brackets of code, by Pygments, and closers that the editor inserted on its own."""
 
 from __future__ import annotations
 
 import re
-from bisect import bisect_right, insort
 from collections.abc import Iterator
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from lsp_server.documents.documents import Document, Position, line_length
 from lsp_server.documents.languages import language
-from protocol.settings import SuggestIn
 
 if TYPE_CHECKING:
     from pygments.lexer import Lexer
@@ -99,33 +96,8 @@ _PARTNERS = CLOSER_OF | OPENER_OF
 def code_brackets(text: str, language_id: str) -> Iterator[tuple[int, str]]:
     """Place and character of each bracket outside of comments and literals; of all, if the language has no lexer."""
     for start, kind, value in _tokens(text, language_id):
-        if _literal(kind) is None and not (value.isalnum() or value.isspace()):
+        if not _is_literal(kind) and not (value.isalnum() or value.isspace()):
             yield from ((start + index, one) for index, one in enumerate(value) if one in _PARTNERS)
-
-
-def surplus_closers(text: str, language_id: str) -> int:
-    """How many brackets close nothing; a closer reaches past openers of other kinds."""
-    opened: list[str] = []
-    surplus = 0
-    for _, bracket in code_brackets(text, language_id):
-        if bracket in CLOSER_OF:
-            opened.append(bracket)
-        elif _PARTNERS[bracket] in opened:
-            while opened.pop() != _PARTNERS[bracket]:
-                pass
-        else:
-            surplus += 1
-    return surplus
-
-
-def literal_at(text: str, place: int, language_id: str) -> SuggestIn | None:
-    """Whether the character at `place` is in a comment or a string; None if it is in neither."""
-    found: SuggestIn | None = None
-    for start, kind, value in _tokens(text, language_id):
-        if start > place:
-            break
-        found = _literal(kind) if place < start + len(value) else None
-    return found
 
 
 def _tokens(text: str, language_id: str) -> Iterator[tuple[int, Any, str]]:
@@ -135,13 +107,11 @@ def _tokens(text: str, language_id: str) -> Iterator[tuple[int, Any, str]]:
     return iter(lexer.get_tokens_unprocessed(text))
 
 
-def _literal(kind: Any) -> SuggestIn | None:
-    """What a token of this kind is part of; directives of a preprocessor are code."""
+def _is_literal(kind: Any) -> bool:
+    """Whether a token of this kind is part of a comment or a string; directives of a preprocessor are code."""
     from pygments.token import Comment, String
 
-    if kind in String:
-        return "strings"
-    return "comments" if kind in Comment and kind not in Comment.Preproc and kind not in Comment.PreprocFile else None
+    return kind in String or (kind in Comment and kind not in Comment.Preproc and kind not in Comment.PreprocFile)
 
 
 @cache
@@ -149,50 +119,3 @@ def _lexer(name: str) -> Lexer | None:
     from pygments.lexers import get_lexer_by_name
 
     return get_lexer_by_name(name, stripnl=False, ensurenl=False) if name else None
-
-
-# Put at the place: a comment or string that is open there contains it, and one that ends there does not.
-_PROBE = "x"
-_COMMENT_ENDS = ("*/", "-->")
-
-
-class Literals:
-    """The comments and strings of one document, by its language's lexer."""
-
-    def __init__(self, document: Document) -> None:
-        self._document = document
-        self._outside = [0]  # lines that begin in neither, ascending: scans begin at the last one before the place
-
-    def edited(self, line: int) -> None:
-        """Forget what an edit of this line may have changed."""
-        del self._outside[bisect_right(self._outside, line) :]
-
-    def at(self, place: Position) -> SuggestIn | None:
-        """What the place is in; None if it is in neither."""
-        lines = self._document.lines
-        begin = max(self._outside[bisect_right(self._outside, place.line) - 1], self._nearest(place.line))
-        above = "".join(lines[begin : place.line])
-        line = lines[place.line][: line_length(lines[place.line])]
-        before, behind = line[: place.column], line[place.column :]
-        if place.line > begin and self._found(above, before + behind) is None:
-            insort(self._outside, place.line)  # a place above may have come later
-            above = ""
-        return self._found(above + before, behind)
-
-    def _found(self, before: str, behind: str) -> SuggestIn | None:
-        """What the text behind `before` is in.
-
-        A lexer may know a literal only by its end: the line's own, or one that is yet to be typed or stands below.
-        """
-        for end in (behind, *QUOTES, *_COMMENT_ENDS):
-            found = literal_at(before + _PROBE + end, len(before), self._document.language_id)
-            if found == "comments" or (found == "strings" and (end == behind or before.count(end) % 2)):
-                return found
-        return None
-
-    def _nearest(self, line: int) -> int:
-        """The first of the lines above that are worth lexing for a place in this one."""
-        lines, chars = self._document.lines, 0
-        while line > 0 and (chars := chars + len(lines[line - 1])) <= MOST_CHARS:
-            line -= 1
-        return line

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal, TypeVar
 
-from lsp_server.exclusion.git_index import MOST_BYTES, BadIndex, Tracked, read_index
+from lsp_server.exclusion.git import Tracked, tracked_though_ignored
 from lsp_server.exclusion.ignore_rules import IgnoreRules, TooManyWildcards
 
 Cause = Literal["secret", "gitignore", "midfillignore", "other", "unchecked"]
@@ -59,7 +59,7 @@ class IgnoreFile:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Repository:
-    """A repository's root, and its index: a signature that changes with it, and what it tracks."""
+    """A repository's root, a signature that changes with its index, and what it tracks though its rules match."""
 
     root: Path
     signature: Callable[[], object]
@@ -248,7 +248,8 @@ class IgnoreFiles:
         repository = _repository(rules.folder) if self._places_of(rules.folder)[1] == rules.folder else None
         if repository is not None:
             index = repository.index
-            rules = rules.within(Repository(rules.folder, lambda: self._signature(index), lambda: self._index(index)))
+            root = rules.folder
+            rules = rules.within(Repository(root, lambda: self._signature(index), lambda: self._index(root, index)))
             paths.append(repository.excludes)
         there = [(path, signature) for path in paths if (signature := self._signature(path)) is not None]
         if there or repository is not None:
@@ -270,13 +271,13 @@ class IgnoreFiles:
         self._ignore_files[place] = signature, file
         return file
 
-    def _index(self, path: str) -> Tracked:
-        """The paths that the index of git at a path tracks; none if it is too long or cannot be read."""
+    def _index(self, root: Path, path: str) -> Tracked:
+        """The files that the repository tracks though its rules match; git is asked once its index has changed."""
         signature = self._signature(path)
         known_signature, known = self._tracked.get(path, (None, Tracked()))
         if signature != known_signature:
             _make_room(self._tracked, most=8)
-            known = _read_tracked(Path(path))
+            known = tracked_though_ignored(root)
             self._tracked[path] = signature, known
         return known
 
@@ -319,15 +320,6 @@ def _read(path: Path, folder: Path) -> IgnoreFile:
     for problem in rules.bad[:_MOST_REPORTED]:
         logger.warning("%s, %s; git ignores the line too", path, problem)
     return IgnoreFile(path, folder, rules)
-
-
-def _read_tracked(path: Path) -> Tracked:
-    try:
-        with path.open("rb") as file:
-            return read_index(file.read(MOST_BYTES + 1))
-    except (OSError, BadIndex) as error:
-        logger.info("%s is not read, so tracked files that .gitignore matches count as ignored: %s", path, error)
-        return Tracked()
 
 
 def _repository(folder: Path) -> _Repository | None:

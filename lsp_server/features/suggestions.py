@@ -78,11 +78,11 @@ async def _suggest(
     assert request is not None, "pygls answers a request from a task"
     # Behind pygls' own callback, which sends the answer.
     request.add_done_callback(functools.partial(ls.follow_up, opened))
-    since = time.perf_counter()
+    since, was_ready = time.perf_counter(), ls.link.ready
     insertions = await ls.session.suggest(opened, query, waits_for_core=waits_for_core)
     if not insertions:
         return (), []
-    milliseconds = (time.perf_counter() - since) * 1000
+    milliseconds = (time.perf_counter() - since) * 1000 if was_ready else None  # else a core has loaded its model
     number = ls.acceptances.answered(opened, query.cursor, insertions, milliseconds)
     return insertions, [accepted_command(number, index) for index in range(len(insertions))]
 

@@ -6,10 +6,8 @@ import asyncio
 import math
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 from lsp_server.core_client.link import LinkStatus
-from lsp_server.documents.positions import split_uri
 from lsp_server.filters.cursor_context import LONGEST_LINE
 from lsp_server.suggesting import reasons
 from lsp_server.suggesting.open_documents import OpenDocument, OpenDocuments
@@ -54,17 +52,14 @@ class Explainer:
 
     def switched_off(self, opened: OpenDocument) -> Reason | None:
         """Why the server answers no request at the document's cursor, apart from the exclusion rules and the core."""
-        settings, language_id = self._documents.settings, opened.document.language_id
-        if language_id in settings.disabled_languages:
+        language_id = opened.document.language_id
+        if language_id in self._documents.settings.disabled_languages:
             return reasons.language_off(language_id)
-        if settings.disabled_folders and (folder := _folder_around(opened.document.uri, settings.disabled_folders)):
-            return reasons.folder_off(folder)
         if opened.out_of_step:
             return reasons.OUT_OF_STEP
         if len(opened.document.lines[opened.cursor.line]) > LONGEST_LINE:
             return reasons.long_line(LONGEST_LINE)
-        found = opened.literals.at(opened.cursor) if len(settings.suggest_in) < 2 else None
-        return None if found is None or found in settings.suggest_in else reasons.literal_off(found)
+        return None
 
     def reason(self, opened: OpenDocument) -> Reason | None:
         """Why the document gets no suggestion now, or why its last request got none."""
@@ -128,17 +123,3 @@ class Explainer:
         if tokens is not None:
             self._silence = asyncio.get_running_loop().call_later(_SILENCE_S, self.reading, opened, None)
         self.report(opened)
-
-
-def _folder_around(uri: str, folders: tuple[str, ...]) -> str | None:
-    """The one of the folders that the document is in; None if it is in none, or not on this machine's disks."""
-    path = Path(split_uri(uri).path)
-    return next((folder for folder in folders if path.is_relative_to(_expanded(folder))), None)
-
-
-def _expanded(folder: str) -> Path:
-    """The folder with the user's home for `~`; as it is, if it names a user who does not exist."""
-    try:
-        return Path(folder).expanduser()
-    except RuntimeError:
-        return Path(folder)

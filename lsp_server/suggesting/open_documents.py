@@ -13,7 +13,6 @@ from lsp_server.context.gathering import Gathering
 from lsp_server.context.index.database import index_file
 from lsp_server.context.snippet_pool import SnippetPool
 from lsp_server.documents.documents import Cells, Document, Edit, LineChange, Position, Replacement, follow_cursor, trimmed
-from lsp_server.documents.lexing import Literals
 from lsp_server.documents.positions import ClientPosition, PositionCodec, PositionEncoding, shown_path, split_uri
 from lsp_server.exclusion.exclusion import Exclusion, Verdicts, is_usable
 from lsp_server.exclusion.ignore_files import Verdict
@@ -56,7 +55,7 @@ class EditorWorkspace:
             budget,
             settings.strategy,
             context=lambda budget, adds: self.pool.context_for(
-                document.uri, document.language_id, int(settings.other_files_tokens * budget.chars_per_token), sources, adds=adds
+                document.uri, int(settings.other_files_tokens * budget.chars_per_token), sources, adds=adds
             ),
             is_excluded=self.verdicts.is_excluded,
         )
@@ -100,10 +99,6 @@ class OpenDocument:
     outcome: Reason | None = None  # why the last request got no suggestion
     reported: Reason | None = None  # what the client knows
     unanswered: tuple[int, Position] | None = None  # `edits` and cursor of a request that an obstacle left unanswered
-    literals: Literals = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.literals = Literals(self.document)
 
     def apply(self, edit: Edit) -> tuple[Replacement, LineChange]:
         """Edit the document, and drop state that this invalidates; returns what was replaced, and the lines.
@@ -118,8 +113,7 @@ class OpenDocument:
             self.cells.refresh()
             in_source = self.cells.change(self.document, change)
         self.planner.edited(in_source)
-        self.workspace.pool.edited(self.source, in_source)
-        self.literals.edited(change.first)
+        self.workspace.pool.visited(self.source, in_source.first)
         self.cursor = self.document.nearest(follow_cursor(self.cursor, edit))
         self.latest.supersede()
         self.edits += 1
@@ -300,7 +294,6 @@ class OpenDocuments:
             alike = [cell for cell in cells if cell.document.language_id == language_id]
             together = known.cells.setdefault(language_id, Cells(f"{notebook}#{language_id}", language_id))
             change = together.arrange([cell.document for cell in alike])
-            self._workspace.pool.rearranged(together.document, change)
             planner = next((cell.planner for cell in alike if cell.cells is together), None)
             if planner is None:
                 planner = self._workspace.planner(together.document, self.settings)

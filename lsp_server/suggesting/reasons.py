@@ -9,7 +9,6 @@ from typing import Literal
 from lsp_server.core_client.link import LinkStatus
 from lsp_server.exclusion.ignore_files import Verdict
 from protocol.errors import MidfillError
-from protocol.settings import SuggestIn
 
 Switch = Literal["", "workspace", "buffer", "editor", "setting", "hidden"]
 """The switch that has suggestions off in the client itself; empty without one."""
@@ -87,17 +86,6 @@ def language_off(language_id: str) -> Reason:
     """The setting `disabledLanguages` has the document's language."""
     said = f"Suggestions are off for {language_id}: the setting disabledLanguages has this language."
     return Reason("off", f"off for {language_id}", said)
-
-
-def folder_off(folder: str) -> Reason:
-    """The setting `disabledFolders` has a folder around the document."""
-    return Reason("off", "off in this folder", f"Suggestions are off in {folder}: the setting disabledFolders has this folder.")
-
-
-def literal_off(literal: SuggestIn) -> Reason:
-    """The cursor is in a comment or a string, and the setting `suggestIn` leaves these out."""
-    where = literal.removesuffix("s")
-    return Reason("off", f"off in {literal}", f"The cursor is in a {where}, and the setting suggestIn does not have {literal}.")
 
 
 def long_line(limit: int) -> Reason:

@@ -215,11 +215,14 @@ class Acceptances:
         self._client_tells = False
         self._unclear: tuple[Shown, list[Replacement]] | None = None  # typed, unless a report follows
 
-    def answered(self, opened: OpenDocument, cursor: Position, insertions: tuple[Insertion, ...], milliseconds: float) -> int:
-        """Record a non-empty answer; returns its number, by which its items are accepted."""
+    def answered(
+        self, opened: OpenDocument, cursor: Position, insertions: tuple[Insertion, ...], milliseconds: float | None
+    ) -> int:
+        """Record a non-empty answer; returns its number, by which its items are accepted. None is no time to count."""
         self._settle_ambiguous_edit()
         group = self._recorder.bucket(opened.document.language_id)
-        self._recorder.count(group, one_answer(milliseconds))
+        if milliseconds is not None:
+            self._recorder.count(group, one_answer(milliseconds))
         texts = tuple(insertion.text for insertion in insertions)
         start = Position(cursor.line, cursor.column - insertions[0].taken)
         shown = self._open.get(opened.document.uri)

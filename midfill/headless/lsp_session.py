@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -222,17 +222,15 @@ class LspSession:
         assert isinstance(answered, Completed)
         return asked.request, answered.completion
 
-    async def wait_until_ready(self, silence_s: float, hear: Callable[[ServerStatus], None] | None = None) -> None:
+    async def wait_until_ready(self, silence_s: float) -> None:
         """Return when the model is in memory; servers load it when a document is first opened, if they prepare always.
 
         LanguageServerFailed, with the server's message, if loading fails, or if the server's status does not change for
-        `silence_s` seconds. The session calls `hear` with each status meanwhile.
+        `silence_s` seconds.
         """
         while (status := self.status) is None or status.state != "ready":
             if status is not None and status.state == "failed":
                 raise LanguageServerFailed(status.message)
-            if status is not None and hear is not None:
-                hear(status)
             try:
                 async with asyncio.timeout(silence_s):  # in this task, so that no news comes before the wait begins
                     await self._wait_for_news()

@@ -7,9 +7,8 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import sys
-from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable
-from contextlib import AbstractContextManager, ExitStack, asynccontextmanager, nullcontext
+from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -28,9 +27,9 @@ from lsp_server.suggesting.queries import Query
 from lsp_server.suggesting.requests import PromptCost
 from midfill.headless.engine_core import EngineCore
 from midfill.headless.environment import private_core_environment
-from midfill.headless.lsp_session import Answer, LspSession, ServerStatus, ShownSuggestion, UsageReport, open_session
+from midfill.headless.lsp_session import Answer, LspSession, UsageReport, open_session
 from midfill.replay.command import ReplayOptions
-from midfill.replay.results import OUTDATED, Record, ReplayResult, StrategyResult, find_faults, savings_of
+from midfill.replay.results import Record, ReplayResult, StrategyResult, savings_of
 from midfill.replay.trace import Step, Trace, play, text_at
 from protocol.errors import MidfillError
 from protocol.messages import Completion, CompletionRequest, Usage, cache_outcome
@@ -48,7 +47,6 @@ class StepResult:
     suggestion: str
     prefetched_tokens: int
     milliseconds: float
-    faults: tuple[str, ...] = ()  # faults of the suggestion, and of an outdated one
     core_milliseconds: float = 0.0  # of these, the language server's wait for the core
 
 
@@ -79,24 +77,16 @@ class EngineTarget:
             self._session.prefetch(self._document, step.moved_to)
             while self._document.latest.busy:
                 await asyncio.sleep(0)
-        overtaken = asyncio.create_task(self._session.suggest(self._document, Query(self._document.cursor)))
-        await asyncio.sleep(0)
-        outdated = not overtaken.done()
         for edit in step.edits:
             self._document.apply(edit)
-        outdated = bool(await overtaken) and outdated
         prefetched_tokens = sum(cost.usage.recomputed_tokens for cost in self._costs)
         self._costs.clear()
         started = asyncio.get_running_loop().time()
         insertions = await self._session.suggest(self._document, Query(step.cursor))
         milliseconds = (asyncio.get_running_loop().time() - started) * 1000
         usage = self._costs[-1].usage if self._costs else None
-        faults = [OUTDATED] if outdated else []
-        for insertion in insertions:
-            end = Position(step.cursor.line, step.cursor.column + insertion.replaced)
-            faults += find_faults(self._document.document, ShownSuggestion(insertion.text, step.cursor, end))
         suggestion = insertions[0].text if insertions else ""
-        return StepResult(usage, suggestion, prefetched_tokens, milliseconds, tuple(faults))
+        return StepResult(usage, suggestion, prefetched_tokens, milliseconds)
 
     async def last_exchange(self) -> tuple[CompletionRequest, Completion] | None:
         return self._document.last_exchange
@@ -126,12 +116,9 @@ class SessionTarget:
         if await session.document_hash(URI) != expected:
             raise MidfillError("the language server's text differs from the trace's")
         prefetched_tokens = sum(cost.usage.recomputed_tokens for cost in session.prefetches)
-        faults: list[str] = []
-        for shown in answer.suggestions:
-            faults += find_faults(session.documents[URI], shown)
         suggestion = answer.suggestions[0].text if answer.suggestions else ""
         usage, core_ms = (answer.cost.usage, answer.cost.milliseconds) if answer.cost else (None, 0.0)
-        return StepResult(usage, suggestion, prefetched_tokens, answer.milliseconds, tuple(faults), core_ms)
+        return StepResult(usage, suggestion, prefetched_tokens, answer.milliseconds, core_ms)
 
     async def last_exchange(self) -> tuple[CompletionRequest, Completion] | None:
         return await self.session.last_exchange(URI)
@@ -219,20 +206,14 @@ async def open_target(trace: Trace, settings: Settings, options: ReplayOptions) 
 
 
 @asynccontextmanager
-async def open_server(
-    settings: Settings, language: str, text: str, *, shared: bool = False, hear: Callable[[ServerStatus], None] | None = None
-) -> AsyncIterator[SessionTarget]:
-    """A real language server with this text open and the model ready, and its core: a private one unless `shared`.
-
-    `hear` is called with each status until then.
-    """
+async def open_server(settings: Settings, language: str, text: str) -> AsyncIterator[SessionTarget]:
+    """A real language server with this text open and the model ready, and a core of its own."""
     command = [sys.executable, "-P", "-m", "midfill", "lsp"]
     given = chosen_settings(settings, _SERVER_SETTINGS)
-    core: AbstractContextManager[dict[str, str]] = nullcontext({}) if shared else private_core_environment()
-    with core as environment:
+    with private_core_environment() as environment:
         async with open_session(command, settings=given, environment=environment) as session:
             target = SessionTarget(session, language, text)
-            await session.wait_until_ready(_START_SECONDS, hear)
+            await session.wait_until_ready(_START_SECONDS)
             yield target
 
 
@@ -248,8 +229,6 @@ async def _play(
     records: list[Record] = []
     errors: list[str] = []
     suggestions: list[str] = []
-    faults: Counter[str] = Counter()
-    remarks: list[str] = []
     # Other programs, with PSM or SPM prompts, get no announced moves, so by default neither do these strategies.
     announce_move = options.moves_for_all or (options.moves and settings.strategy == "efim")
     played: list[Step] = []
@@ -266,11 +245,9 @@ async def _play(
         finally:
             progress(settings.strategy, number + 1)
         suggestions.append(answer.suggestion)
-        remarks += [f"step {options.start + number}: {answer.suggestion!r} {what}" for what in answer.faults]
-        faults.update(answer.faults)
         records.append(_record(options.start + number, step, answer, tokenizer))
     savings = None if options.mode == "dry" else savings_of(played, suggestions)
-    return StrategyResult(settings.strategy, tuple(records), tuple(errors), savings, dict(faults), tuple(remarks), announce_move)
+    return StrategyResult(settings.strategy, tuple(records), tuple(errors), savings, announce_move)
 
 
 def _record(number: int, step: Step, answer: StepResult, tokenizer: TextTokenizer) -> Record:

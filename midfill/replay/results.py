@@ -1,76 +1,19 @@
-"""Results of a replay: a record per request with its faults, their summary, and its report as table and JSON."""
+"""Results of a replay: a record per request, their summary, and its report as table and JSON."""
 
 from __future__ import annotations
 
 import math
-import re
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from lsp_server.documents.documents import Document, Position, line_length
-from lsp_server.documents.lexing import MOST_CHARS, surplus_closers
 from lsp_server.filters.likely import SHORT
-from midfill.headless.lsp_session import ShownSuggestion
 from midfill.replay.trace import Step
 from protocol.messages import SLACK_TOKENS, CacheOutcome
-
-DUPLICATE = "repeats the text after the cursor"
-CLOSERS = "closes a bracket that is not open"
-OUTDATED = "belongs to an outdated document"
-KINDS = {DUPLICATE: "duplicates", CLOSERS: "closers", OUTDATED: "outdated"}
-
-_CLOSING = ")]}"
-_SAYS_ENOUGH = 3  # word characters; a shorter repetition is no duplicate
-
-
-def find_faults(document: Document, shown: ShownSuggestion) -> list[str]:
-    """The faults of a suggestion for this document, of `KINDS`; empty if it has none."""
-    line = document.lines[shown.end.line]
-    behind = line[shown.end.column : line_length(line)]
-    found = []
-    if _says_rest_of_line(shown.text, behind) or _says_next_line(document, shown, behind):
-        found.append(DUPLICATE)
-    nothing = ShownSuggestion("", shown.start, shown.start)
-    if any(closer in shown.text for closer in _CLOSING) and (
-        _unmatched_closers(document, shown) > _unmatched_closers(document, nothing)
-    ):
-        found.append(CLOSERS)
-    return found
-
-
-def _says_rest_of_line(text: str, behind: str) -> bool:
-    """Whether the text contains the rest of the line, or ends with its beginning."""
-    rest = behind.strip()
-    if _word_characters(rest) >= _SAYS_ENOUGH and rest in text:
-        return True
-    overlaps = (rest[:length] for length in range(1, len(rest) + 1) if text.endswith(rest[:length]))
-    return any(_word_characters(overlap) >= _SAYS_ENOUGH for overlap in overlaps)
-
-
-def _says_next_line(document: Document, shown: ShownSuggestion, behind: str) -> bool:
-    """Whether one of the new lines equals the document's next line that is not blank."""
-    below = (line.rstrip() for line in document.lines[shown.end.line + 1 :])
-    next_line = next((line for line in below if line), "")
-    head = document.lines[shown.start.line][: shown.start.column]
-    lines = [line.rstrip() for line in re.split(r"\r\n|\n", head + shown.text + behind)]
-    return _word_characters(next_line) >= _SAYS_ENOUGH and next_line in lines
-
-
-def _unmatched_closers(document: Document, shown: ShownSuggestion) -> int:
-    """Closing brackets without an opening one near the place, once the suggestion is accepted."""
-    head = document.slice(Position(0, 0), shown.start)[-MOST_CHARS // 2 :]
-    tail = document.slice(shown.end, document.end)[: MOST_CHARS // 2]
-    return surplus_closers(head + shown.text + tail, document.language_id)
-
-
-def _word_characters(text: str) -> int:
-    return len(re.findall(r"\w", text))
-
 
 Mode = str  # "stdio", "engine" or "dry"
 
@@ -109,8 +52,6 @@ class StrategyResult:
     records: tuple[Record, ...]
     errors: tuple[str, ...]
     savings: Savings | None  # None without a model
-    faults: Mapping[str, int] = field(default_factory=dict)  # suggestions by kind of fault
-    remarks: tuple[str, ...] = ()  # the same, a text for each
     moves_announced: bool = False  # whether moves before edits elsewhere were announced
 
 
@@ -160,7 +101,6 @@ def strategy_summary(result: StrategyResult) -> dict[str, Any]:
         "savings": None if result.savings is None else asdict(result.savings),
         "errors": len(result.errors),
         "shown": sum(bool(record.suggestion) for record in records),
-        "faults": {name: result.faults.get(kind, 0) for kind, name in KINDS.items()},
     }
 
 
@@ -239,7 +179,6 @@ COLUMNS = (
     "characters of these: mean",
     "new suggestions that are right",
     f"new suggestions of at most {SHORT} characters",
-    "faulty suggestions",
     "errors",
 )
 
@@ -248,8 +187,7 @@ LEGEND = (
     "recomputes the whole prompt; partial: in between. recomputed: computed between the keystroke and "
     "its suggestion; prefetched: computed before the keystroke, when the cursor moved. p95: 95 of 100 "
     "requests have no more. ms: time to suggestion. saved: where the whole suggestion is what is typed "
-    "next, one key takes it. faulty: repeats the text after the cursor, closes a bracket that is not "
-    "open, or arrived after a newer edit."
+    "next, one key takes it."
 )
 
 
@@ -281,7 +219,6 @@ def summary_cells(result: StrategyResult) -> list[str]:
         f"{numbers['prompt_tokens_mean']:.0f}",
         *(f"{times[rank]:.1f}" for rank in ("p50", "p95", "p99")),
         *_savings(result.savings),
-        f"{sum(numbers['faults'].values())} of {numbers['shown']}",
         str(numbers["errors"]),
     ]
 
@@ -301,7 +238,6 @@ def _savings(savings: Savings | None) -> list[str]:
 def _errors(result: ReplayResult) -> list[Text]:
     lines = []
     for strategy in result.strategies:
-        lines += [Text(f"{strategy.strategy}: {remark}", style="yellow") for remark in strategy.remarks[:_SHOWN_ERRORS]]
         shown = strategy.errors[:_SHOWN_ERRORS]
         lines += [Text(f"{strategy.strategy}: {error}", style="red") for error in shown]
         if len(strategy.errors) > len(shown):

@@ -8,6 +8,7 @@ import uuid
 from collections.abc import AsyncIterator, Callable, Mapping
 from concurrent.futures import Future
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from typing import Any
 
 from lsprotocol import types
@@ -25,7 +26,7 @@ from lsp_server.custom_messages import (
     STATUS,
     USAGE,
 )
-from lsp_server.launch import make_server, serve
+from lsp_server.launch import make_server, read_message, serve
 from protocol.settings import Settings
 from tests.lsp_server.fake_core import FakeCore
 
@@ -204,7 +205,7 @@ async def connected_editor(settings: Settings | None = None) -> AsyncIterator[Ed
         server.protocol.set_writer(writer)
         try:
             with suppress(SystemExit):
-                await serve(server, reader)
+                await serve(server, partial(read_message, reader))
         finally:
             writer.close()
 

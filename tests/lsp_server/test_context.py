@@ -66,7 +66,7 @@ async def test_a_saved_file_reaches_the_index_of_a_client_that_watches_none(core
 
 
 async def test_no_index_where_definitions_are_off(core: FakeCore, folder: Path) -> None:
-    settings = {"contextSources": ["similar", "visits"]}
+    settings = {"contextSources": ["similar", "edits"]}
     async with editor_on(core, settings=settings, folder=folder.as_uri()) as editor:
         editor.open("load(", uri=(folder / "main.py").as_uri())
         await editor.document_hash(uri=(folder / "main.py").as_uri())

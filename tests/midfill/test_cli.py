@@ -129,6 +129,12 @@ def test_bad_input_ends_a_command_with_one_line_and_status_2(
     assert line.startswith(message.format(empty=empty, trace=trace))
 
 
+def test_a_command_that_is_no_longer_one_is_refused_by_name() -> None:
+    refusal = CliRunner().invoke(app, ["demo"]).exception
+    assert isinstance(refusal, BadInput)
+    assert str(refusal).startswith("`midfill demo` is no longer a command: `midfill play` shows")
+
+
 @pytest.mark.parametrize("option", ["--exact", "--no-exact"])
 def test_an_option_that_is_no_longer_one_is_refused_by_name(served: list[Any], option: str) -> None:
     result = CliRunner().invoke(app, ["core", option])

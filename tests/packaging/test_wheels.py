@@ -74,7 +74,6 @@ def test_the_distributions_have_what_they_need_and_no_more() -> None:
         names = wheel.namelist()
         assert "inference/backends/cpu/kernel/decode.cpp" in "\n".join(sdist.getnames())
     assert [name for name in names if "/_decode" in name and name.endswith((".so", ".pyd"))]
-    assert "midfill/samples/warehouse.py.json" in names
     assert not [name for name in names if name.endswith((".safetensors", ".cpp")) or name.startswith(("tests", "lab"))]
     assert all(model.stat().st_size < 100e6 for model in models())
     assert "-py3-none-" in built("midfill-*.whl").name  # one for every Python
@@ -113,12 +112,6 @@ def test_the_lab_adds_its_commands(install: Install, tmp_path: Path) -> None:
         assert (done.returncode, done.stderr) == (0, "")
     lists = f"from {RECIPE}.registries import REGISTRIES, read_list; print([len(read_list(of)) for of in REGISTRIES])"
     assert min(json.loads(run([folder / "python", "-c", lists], tmp_path).stdout)) > 10
-
-
-def test_the_demo_runs(full: Path, tmp_path: Path) -> None:
-    done = run([full / "midfill", "demo", "--speed", "100"], tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert "keystrokes answered" in done.stdout
 
 
 def test_a_small_installation_uses_the_core_of_a_full_one(full: Path, small: Path, tmp_path: Path) -> None:

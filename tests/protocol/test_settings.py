@@ -43,11 +43,9 @@ def extension_properties() -> dict[str, dict[str, Any]]:
     return {name: prop | {"text": texts[prop["markdownDescription"].strip("%")]} for name, prop in properties.items()}
 
 
-# In VS Code, `midfill.enabled` switches languages and folders off.
+# In VS Code, `midfill.enabled` switches languages off.
 EXTENSION_SETTINGS = [
-    setting
-    for setting in SETTINGS.values()
-    if not (setting.secret or setting.advanced or setting.name in ("disabled_languages", "disabled_folders"))
+    setting for setting in SETTINGS.values() if not (setting.secret or setting.advanced or setting.name == "disabled_languages")
 ]
 
 

@@ -163,12 +163,6 @@ def test_a_variable_that_is_set_to_nothing_counts_as_not_set() -> None:
     assert with_environment(DEFAULTS, {"MIDFILL_MAX_TOKENS": "", "MIDFILL_MODEL": ""}) == DEFAULTS
 
 
-def test_a_folder_may_have_spaces() -> None:
-    folders = ("~/My Projects/secret", "/w/a")
-    assert with_options(Settings(), {"disabled_folders": [",".join(folders)]}).disabled_folders == folders
-    assert with_json(Settings(), {"disabledFolders": list(folders)})[0].disabled_folders == folders
-
-
 @pytest.mark.parametrize(
     ("text", "message"),
     [

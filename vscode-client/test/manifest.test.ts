@@ -39,7 +39,7 @@ const TYPES: Record<string, string> = {
 
 /** Those of the extension itself, and those for which VS Code has a place of its own: its secrets, and `enabled`. */
 const OWN = ["enabled", "serverPath"];
-const ELSEWHERE = ["coreToken", "engineKey", "disabledLanguages", "disabledFolders"];
+const ELSEWHERE = ["coreToken", "engineKey", "disabledLanguages"];
 
 /** The first table of the page; the second has the advanced ones, which the settings page does not show. */
 const [table = ""] = read("../docs/settings.md").split("\n## Advanced");

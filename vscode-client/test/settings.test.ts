@@ -28,5 +28,5 @@ test("settings become variables of midfill's commands", () => {
     MIDFILL_MULTI_LINE: "false",
     MIDFILL_DISABLED_LANGUAGES: "markdown,python",
   });
-  assert.deepEqual(asEnvironment({ suggestIn: [] }), { MIDFILL_SUGGEST_IN: "," });
+  assert.deepEqual(asEnvironment({ contextSources: [] }), { MIDFILL_CONTEXT_SOURCES: "," });
 });

@@ -1,37 +1,37 @@
-// The playground: wires the editor, the session, the strip and the model chooser.
+// The playground: wires the editor, its language server, the strip and the model chooser.
 
 import { pageKey } from "./access.ts";
 import { byId, element, notice } from "./elements.ts";
-import { Connection } from "./playground/connection.ts";
 import { Editor } from "./playground/editor.ts";
-import type { Place, Status, ToPage } from "./playground/messages.ts";
+import { LanguageServer } from "./playground/languageServer.ts";
+import type { Core, InlineCompletions, Model, Place, Status } from "./playground/messages.ts";
 import { Models } from "./playground/models.ts";
 import { Reuse } from "./playground/reuse.ts";
 import { SAMPLES } from "./playground/samples.ts";
+
+const SCHEME = "untitled:"; // the page's documents are no files
+const [INVOKED, AUTOMATIC] = [1, 2];
 
 class Playground {
   readonly #editor: Editor;
   readonly #reuse = new Reuse();
   readonly #models: Models;
-  readonly #connection: Connection;
-  readonly #opened = new Set<string>(); // the files that the session knows
-  readonly #versions = new Map<string, number>();
-  #asked = 0; // the id of the newest request
-  #model = ""; // chosen on this page
-  #isReady = false;
+  readonly #server: LanguageServer;
+  readonly #versions = new Map<string, number>(); // of the files that the server knows
+  #asked = 0; // the number of the newest request
 
   constructor(key: string) {
     this.#editor = new Editor(byId("editor"), {
-      edited: (name, changes) => {
+      edited: (name, contentChanges) => {
         this.#leave();
         const version = (this.#versions.get(name) ?? 0) + 1;
         this.#versions.set(name, version);
-        this.#connection.send({ type: "Edit", name, version, changes });
+        this.#server.notify("textDocument/didChange", { textDocument: { uri: SCHEME + name, version }, contentChanges });
       },
-      moved: (name, place) => {
+      moved: (name, position) => {
         this.#leave();
-        if (place !== undefined) {
-          this.#connection.send({ type: "Move", name, place });
+        if (position !== undefined) {
+          this.#server.notify("midfill/didMoveCursor", { textDocument: { uri: SCHEME + name }, position });
         }
       },
       wanted: (name, place, invoked) => {
@@ -40,30 +40,47 @@ class Playground {
     });
     this.#models = new Models(
       () => {
-        this.#connection.send({ type: "ListModels" });
+        this.#try(async () => {
+          const models = await this.#server.run<Model[]>("midfill.listModels");
+          this.#models.show(models, await this.#server.run<Core[]>("midfill.listCores"));
+        });
       },
       (model) => {
-        this.#model = model;
-        this.#connection.send({ type: "UseModel", model });
+        this.#state("starting", "connecting");
+        this.#server.restart({ model });
         this.#editor.focus();
       },
     );
-    this.#connection = new Connection(key, {
+    this.#server = new LanguageServer(key, {
       opened: () => {
         notice("");
-        this.#opened.clear();
-        this.#isReady = false;
-        if (this.#model !== "") {
-          this.#connection.send({ type: "UseModel", model: this.#model });
-        }
+        this.#versions.clear();
         this.#view(this.#editor.name);
       },
       closed: () => {
         this.#state("failed", "not connected");
         notice("The playground has ended, or its connection. Start it again by", "midfill play");
       },
-      received: (message) => {
-        this.#receive(message);
+      "midfill/status": (status) => {
+        this.#showStatus(status);
+      },
+      "midfill/usage": (cost) => {
+        this.#reuse.show(cost);
+      },
+      "midfill/reason": ({ textDocument, reason }) => {
+        const name = textDocument.uri.replace(SCHEME, "");
+        notice(reason?.lasts === true ? `No suggestions in ${name}: ${reason.explanation}` : "");
+      },
+      "midfill/refresh": ({ textDocument, invoked }) => {
+        if (textDocument.uri === SCHEME + this.#editor.name && this.#editor.place !== undefined) {
+          this.#ask(this.#editor.name, this.#editor.place, invoked);
+        }
+      },
+      "midfill/resync": () => {
+        this.#server.restart();
+      },
+      "window/showMessage": ({ message }) => {
+        notice(message);
       },
     });
     this.#makeTabs();
@@ -86,23 +103,17 @@ class Playground {
     this.#editor.focus();
   }
 
-  /** Tell the session about the file in sight, if it is new there, and ask for a first suggestion. */
+  /** Tell the server about the file in sight, if it is new there, and ask for a first suggestion. */
   #view(name: string): void {
     this.#leave();
-    if (!this.#opened.has(name)) {
-      this.#opened.add(name);
+    if (!this.#versions.has(name)) {
       this.#versions.set(name, 0);
-      const { language = "" } = SAMPLES.find((one) => one.name === name) ?? {};
-      this.#connection.send({ type: "Open", name, language, text: this.#editor.text(name) });
+      const { language: languageId = "" } = SAMPLES.find((one) => one.name === name) ?? {};
+      const textDocument = { uri: SCHEME + name, languageId, version: 0, text: this.#editor.text(name) };
+      this.#server.notify("textDocument/didOpen", { textDocument });
     }
-    const { place } = this.#editor;
-    if (place === undefined) {
-      return;
-    }
-    if (this.#isReady) {
-      this.#ask(name, place, false);
-    } else {
-      this.#connection.send({ type: "Move", name, place }); // loads the model
+    if (this.#editor.place !== undefined) {
+      this.#ask(name, this.#editor.place, false);
     }
   }
 
@@ -111,47 +122,34 @@ class Playground {
     this.#asked += 1;
   }
 
-  #ask(name: string, place: Place, invoked: boolean): void {
-    this.#asked += 1;
-    this.#connection.send({ type: "Suggest", id: this.#asked, name, place, invoked });
+  #ask(name: string, position: Place, invoked: boolean): void {
+    const asked = (this.#asked += 1);
+    const context = { triggerKind: invoked ? INVOKED : AUTOMATIC };
+    this.#try(async () => {
+      const params = { textDocument: { uri: SCHEME + name }, position, context };
+      const { items } = await this.#server.request<InlineCompletions>("textDocument/inlineCompletion", params);
+      if (asked === this.#asked) {
+        this.#editor.suggest(items.map(({ insertText, range }) => [insertText, range.end.character - position.character]));
+      }
+    });
   }
 
-  #receive(message: ToPage): void {
-    switch (message.type) {
-      case "Suggestions":
-        if (message.id === this.#asked) {
-          this.#editor.suggest(message.items);
-        }
-        break;
-      case "Cost":
-        this.#reuse.show(message);
-        break;
-      case "Status":
-        this.#showStatus(message);
-        break;
-      case "Models":
-        this.#models.show(message.models);
-        break;
-      case "Excluded":
-        notice(message.reason === null ? "" : `No suggestions in ${message.name}: ${message.reason}`);
-        break;
-      case "Failed":
-        this.#models.fail(message.message);
-        notice(message.message);
-        break;
+  /** Show the error of a request, if there is one. */
+  #try(request: () => Promise<void>): void {
+    request().catch((error: unknown) => {
+      const message = error instanceof Error ? error.message : String(error);
+      this.#models.fail(message);
+      notice(message);
+    });
+  }
+
+  #showStatus({ state, model, device, message, progress }: Status): void {
+    if (model !== "") {
+      this.#models.current = model;
     }
-  }
-
-  #showStatus({ state, model, device = "", message = "", progress }: Status): void {
-    this.#models.current = model;
-    const share = progress === undefined ? "" : ` ${Math.round(100 * progress)} %`;
+    const share = progress === null ? "" : ` ${Math.round(100 * progress)} %`;
     this.#state(state, state === "ready" ? `ready, ${device}` : `${state}${share}`);
     notice(state === "failed" ? message : "");
-    const becameReady = state === "ready" && !this.#isReady;
-    this.#isReady = state === "ready";
-    if (becameReady) {
-      this.#view(this.#editor.name);
-    }
     byId("state").title = message;
   }
 

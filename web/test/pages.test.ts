@@ -88,12 +88,12 @@ test("an answer is not shown where text was selected in the meantime", async () 
   const page = await playground();
   let isHolding = false;
   const held: (() => void)[] = [];
-  await page.routeWebSocket("**/playground/session", (socket) => {
+  await page.routeWebSocket("**/playground/lsp", (socket) => {
     socket.connectToServer().onMessage((message) => {
       const send = (): void => {
         socket.send(message);
       };
-      if (isHolding && String(message).includes('"items":[[')) {
+      if (isHolding && String(message).includes('"insertText"')) {
         held.push(send);
       } else {
         send();

@@ -31,18 +31,15 @@ from protocol.errors import BadInput
 from protocol.messages import Prompt, StopRule
 from protocol.settings import ContextSource
 
-TODAY = "visits"
+BASELINE = "none"
 CONDITIONS: Mapping[str, Sequence[ContextSource]] = {
-    "none": (),
-    TODAY: ("visits",),
+    BASELINE: (),
     "definitions": ("definitions",),
     "usages": ("usages",),
     "similar": ("similar",),
-    "all": ("definitions", "usages", "similar", "visits"),
+    "all": ("definitions", "usages", "similar"),
 }
-"""The sources of each condition; `visits` is all that midfill had before it had the others.
-
-Recent edits are no part of a published package, so they are not measured.
+"""The sources of each condition. Recent edits are no part of a published package, so they are not measured.
 """
 
 _OPEN_FILES = 4
@@ -85,9 +82,7 @@ class Desk:
         planner = PromptPlanner(
             document,
             self.budget,
-            context=lambda budget, _: pool.context_for(
-                uri, task.package.language, int(self.tokens * budget.chars_per_token), sources
-            ),
+            context=lambda budget, _: pool.context_for(uri, int(self.tokens * budget.chars_per_token), sources),
         )
         return planner.plan(cursor).prompt
 
@@ -221,12 +216,12 @@ def rows(scored: Sequence[tuple[CrossFileTask, Mapping[str, Outcome]]]) -> list[
         outcomes = [each for task, each in scored if task.package.language == language]
         for condition in CONDITIONS if outcomes else ():
             own = [each[condition] for each in outcomes]
-            gains = [float(each[condition].exact) - float(each[TODAY].exact) for each in outcomes]  # task by task
+            gains = [float(each[condition].exact) - float(each[BASELINE].exact) for each in outcomes]  # task by task
             figures = {
                 "exact match": share([each.exact for each in own]),
                 "identifier match": share([each.identifiers for each in own]),
                 "symbol shown": share([each.shown for each in own]),
-                "points over today's": mean(gains),
+                "points over none": mean(gains),
             }
             found.append(CrossFileRow(language, condition, len(own), figures))
     return found

@@ -197,12 +197,8 @@ function commands.cancel()
   require('midfill.models').cancel()
 end
 
-function commands.stats(how)
-  if how == 'page' then
-    stats.open_page()
-  else
-    stats.show()
-  end
+function commands.stats()
+  stats.show()
 end
 
 function commands.log()
@@ -223,7 +219,6 @@ local scope = { choices = { 'buffer' }, needed = false }
 local arguments_of = { ---@type table<string, midfill.Argument>
   enable = scope,
   disable = scope,
-  stats = { choices = { 'page' }, needed = false },
   core = { choices = vim.fn.sort(vim.tbl_keys(core_commands)), needed = true },
   snooze = { choices = { '5', '15', '60', 'until-restart' }, needed = true },
 }

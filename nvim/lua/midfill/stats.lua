@@ -5,10 +5,9 @@ local M = {}
 
 local NAME = 'midfill://stats'
 
---- Run `midfill stats` with these arguments, by the command that runs the language server.
----@param arguments string[]
+--- Run `midfill stats` by the command that runs the language server.
 ---@param done fun(output: string)
-local function run(arguments, done)
+local function run(done)
   local command = {}
   for _, part in ipairs(config.options.cmd) do
     if part == 'lsp' then
@@ -18,7 +17,7 @@ local function run(arguments, done)
   end
   table.insert(command, 'stats')
   local options = { text = true, env = { NO_COLOR = '1', COLUMNS = tostring(vim.o.columns) } }
-  local started, problem = pcall(vim.system, vim.list_extend(command, arguments), options, function(ended)
+  local started, problem = pcall(vim.system, command, options, function(ended)
     vim.schedule(function()
       if ended.code == 0 then
         done(ended.stdout)
@@ -34,7 +33,7 @@ end
 
 --- Show the table in a window of its own.
 function M.show()
-  run({}, function(output)
+  run(function(output)
     local lines = vim.split(vim.trim(output), '\n')
     local sentence = #lines == 1 -- no table
     local rows = sentence and math.ceil(vim.fn.strdisplaywidth(lines[1]) / vim.o.columns) or #lines
@@ -49,13 +48,6 @@ function M.show()
     vim.api.nvim_buf_set_lines(buf, 0, -1, false, lines)
     vim.bo[buf].modifiable = false
     vim.wo.wrap, vim.wo.linebreak = sentence, true
-  end)
-end
-
---- Open the page in a browser.
-function M.open_page()
-  run({ '--open' }, function(output)
-    vim.api.nvim_echo({ { 'midfill: ' .. vim.trim(output) } }, true, {})
   end)
 end
 

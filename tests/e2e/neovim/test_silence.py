@@ -138,14 +138,6 @@ def meet(program: Program, tmux: Path, runtime: Path, tmp_path: Path) -> Iterato
             ["its text enters no prompt: demo.* in .gitignore, line 1.", ":Midfill act: Suggest here all the same."],
         ),
         (
-            "comments-off",
-            f"{SHOW_ALL}, suggestIn = {{ 'strings' }}",
-            {},
-            "# a",
-            "off in comments",
-            ["The cursor is in a comment, and the setting suggestIn does not have comments."],
-        ),
-        (
             "core-unreachable",
             NOTHING_LISTENS,
             {},

@@ -73,7 +73,6 @@ test("a file of .midfillignore", async () => {
 
 for (const [label, explanation, user, text] of [
   ["off for python", "disabledLanguages has this language", { "midfill.disabledLanguages": ["python"] }, "a"],
-  ["off in comments", "The cursor is in a comment", { "midfill.suggestIn": ["strings"] }, "# a"],
   ["off", "setting midfill.enabled is off for this document", { "[python]": { "midfill.enabled": false } }, "a"],
   ["line too long", "more than 10,000 characters", {}, "a".repeat(10_001)],
 ] as const) {

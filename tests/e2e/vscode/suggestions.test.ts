@@ -134,8 +134,7 @@ test("words and the rest are counted once, and the statistics show it", async ()
   assert.equal(counted(before, "accepted"), 0, item.insertText);
   await window.choose("Show statistics");
   const page = window.page.frameLocator("iframe.webview").frameLocator("#active-frame");
-  await page.locator(".card", { hasText: "of your code" }).waitFor();
-  await page.locator(".bars i").first().waitFor({ state: "attached" });
+  await page.locator("pre", { hasText: "of your code" }).waitFor();
   await window.picture("statistics");
 });
 

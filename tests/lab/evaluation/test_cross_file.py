@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from lsp_server.prompts.anchors import WindowBudget
-from midfill_lab.evaluation.cross_file import CONDITIONS, TODAY, Desk, read_outcomes, rows, run, score, task_object
+from midfill_lab.evaluation.cross_file import BASELINE, CONDITIONS, Desk, read_outcomes, rows, run, score, task_object
 from midfill_lab.evaluation.packages import CrossFileTask, Package, cut_tasks
 from protocol.errors import BadInput
 from protocol.messages import Prompt, StopRule
@@ -44,9 +44,9 @@ def test_each_condition_has_its_sources_and_equal_prompts_are_computed_once(task
     assert outcomes["definitions"].exact
     found = {row.condition: row for row in rows([(task, outcomes)])}
     assert list(found) == list(CONDITIONS)
-    gain, today = found["definitions"].figures["points over today's"], outcomes[TODAY].exact
+    gain, without = found["definitions"].figures["points over none"], outcomes[BASELINE].exact
     assert gain is not None
-    assert gain.value == 1 - today
+    assert gain.value == 1 - without
     assert task_object(task, outcomes)["task"] == "sample/user.py:3"
 
 

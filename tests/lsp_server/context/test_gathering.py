@@ -61,7 +61,6 @@ async def test_definitions_and_neighbours_reach_the_prompt(folder: Path) -> None
     [
         (Settings(context_sources=("definitions",)), ["lib.py"]),
         (Settings(context_sources=("similar",)), ["near.py"]),
-        (Settings(context_sources=("visits",)), []),
         (Settings(context_sources=()), []),
         (Settings(other_files=False), []),
         (Settings(other_files_tokens=0), []),

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from lsp_server.context.proposals import TextProposal, rank
 from lsp_server.context.snippet_pool import Context, SnippetPool
 from lsp_server.documents.documents import Document, Edit, Position
 from lsp_server.documents.positions import shown_path
@@ -16,34 +17,48 @@ BUDGET = 1200  # two snippets of 40 lines of the documents below, and not three
 
 
 class Workspace:
-    """Open documents `a`, `b` ... with lines such as `a 17`, and a pool that is told of everything."""
+    """Open documents `a`, `b` ... with lines such as `a 17`, and a source that proposes where the user was last."""
 
     def __init__(self, visited: Iterable[str] = (), names: Iterable[str] = "abcdefg", lines: int = 200) -> None:
         self.excluded: set[str] = set()
         self.pool = SnippetPool(self.excluded.__contains__, lambda uri: shown_path(uri, ["file:///w"]))
         self.documents: dict[str, Document] = {}
+        self.places: list[tuple[str, int]] = []  # the last one first
         for name in names:
             self.open(name, "".join(f"{name} {n:04} text\n" for n in range(lines)))
         for name in visited:
             self.visit(name, 100)
 
-    def open(self, name: str, text: str, language_id: str = "python") -> None:
-        self.documents[name] = Document.from_text(uri(name), language_id, 1, text)
+    def open(self, name: str, text: str) -> None:
+        self.documents[name] = Document.from_text(uri(name), "python", 1, text)
 
     def visit(self, name: str, line: int) -> None:
         self.pool.visited(self.documents[name], line)
+        self.places.insert(0, (name, line))
 
     def edit(self, name: str, line: int, text: str, removed: int = 0) -> None:
         document = self.documents[name]
         end = Position(min(line + removed, len(document.lines) - 1), 0)
-        self.pool.edited(document, document.apply(Edit(Position(line, 0), end, text)))
+        document.apply(Edit(Position(line, 0), end, text))
+        self.visit(name, line)
 
     def close(self, name: str) -> None:
         del self.documents[name]
         self.pool.closed(uri(name))
 
+    def context(self, name: str, budget: int, *, adds: bool = True) -> Context:
+        self.pool.expect(uri(name))
+        places = [(other, line) for other, line in self.places if other != name and other in self.documents]
+        self.pool.gathered(uri(name), [self._proposal(*place, number) for number, place in enumerate(places)], ())
+        return self.pool.context_for(uri(name), budget, adds=adds)
+
+    def _proposal(self, name: str, line: int, number: int) -> TextProposal:
+        first = max(0, line - 20)
+        lines = tuple(self.documents[name].lines[first : first + 40])
+        return TextProposal(uri(name), "similar", rank("similar", 1.0, number), first, lines)
+
     def snippets(self, name: str = "a", budget: int = BUDGET) -> tuple[Snippet, ...]:
-        return self.pool.context_for(uri(name), "python", budget).snippets
+        return self.context(name, budget).snippets
 
     def starts(self, name: str = "a", budget: int = BUDGET) -> list[str]:
         """The first line of each snippet, without its text."""
@@ -67,16 +82,7 @@ def test_the_sources_are_told() -> None:
     workspace = Workspace()
     workspace.visit("b", 0)
     workspace.visit("c", 0)
-    assert workspace.pool.context_for(uri("a"), "python", BUDGET).sources == {uri("b"), uri("c")}
-
-
-def test_related_languages_come_first() -> None:
-    workspace = Workspace()
-    workspace.open("notes", "words about it\n" * 200, "markdown")
-    for name in ("b", "c", "notes"):
-        workspace.visit(name, 0)
-    assert workspace.starts() == ["b 0000", "c 0000"]
-    assert workspace.starts("b") == ["words ", "c 0000"]
+    assert workspace.context("a", BUDGET).sources == {uri("b"), uri("c")}
 
 
 def test_a_chunk_stays_when_its_place_moves_within_it() -> None:
@@ -97,7 +103,7 @@ def test_an_edited_chunk_is_cut_anew_and_goes_last() -> None:
     workspace = Workspace("bc")
     assert workspace.starts() == ["b 0080", "c 0080"]
     workspace.edit("b", 100, "b new line\n")
-    assert workspace.starts() == ["c 0080", "b 0081"]
+    assert workspace.starts() == ["c 0080", "b 0080"]
     assert "b new line\n" in workspace.snippets()[1].text
 
 
@@ -128,7 +134,8 @@ def test_chunks_of_text_that_repeats_do_not_come_to_overlap() -> None:
     workspace.visit("b", 95)
     assert workspace.starts() == ["b 0000", "b 0025"]
     workspace.edit("b", 70, "", removed=130)  # what the second snippet says still stands in the lines 25 to 65
-    assert workspace.starts() == ["b 0000", "b 0040"]
+    assert len(workspace.snippets()) == 2
+    assert [snippet.span for snippet in workspace.pool.selection(uri("a"))] == [range(40), range(50, 71)]
 
 
 def test_an_excluded_document_leaves_and_another_takes_the_room() -> None:
@@ -213,7 +220,7 @@ def planner_in(workspace: Workspace, name: str) -> PromptPlanner:
     document = workspace.documents[name]
 
     def context(budget: WindowBudget, adds: bool) -> Context:
-        return workspace.pool.context_for(document.uri, "python", int(400 * budget.chars_per_token), adds=adds)
+        return workspace.context(name, int(400 * budget.chars_per_token), adds=adds)
 
     return PromptPlanner(
         document,

@@ -15,7 +15,7 @@ from lsp_server.documents.documents import Document, Position
 from lsp_server.suggesting.open_documents import EditorWorkspace
 from protocol.messages import Snippet
 from protocol.settings import Settings
-from tests.lsp_server.exclusion.test_git_index import ENVIRONMENT
+from tests.lsp_server.exclusion.test_git import ENVIRONMENT
 
 pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
 

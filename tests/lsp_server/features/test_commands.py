@@ -32,14 +32,6 @@ async def told(editor: Editor) -> tuple[str, str]:
     ("settings", "text", "cursor", "said"),
     [
         ({"disabledLanguages": ["python"]}, "a", (0, 1), "off for python: the setting disabledLanguages has"),
-        (
-            {"disabledFolders": ["/nowhere", "~nobody-here/x", "/project"]},
-            "a",
-            (0, 1),
-            "off in /project: the setting disabledFolders has",
-        ),
-        ({"suggestIn": ["strings"]}, "a  # b", (0, 6), "in a comment, and the setting suggestIn does not have comments"),
-        ({"suggestIn": []}, 'a = """\nb\n', (1, 1), "in a string, and the setting suggestIn does not have strings"),
         ({}, "a" * 10_001, (0, 1), "has more than 10,000 characters"),
     ],
 )
@@ -226,11 +218,7 @@ async def test_a_request_by_hand_is_answered_where_typing_gets_nothing(
 
 
 async def test_a_request_by_hand_passes_no_rule_about_files_and_languages(editor: Editor, core: FakeCore) -> None:
-    for settings, uri in (
-        ({"disabledLanguages": ["python"]}, URI),
-        ({"disabledFolders": ["/project"]}, URI),
-        ({}, "file:///project/.env"),
-    ):
+    for settings, uri in (({"disabledLanguages": ["python"]}, URI), ({}, "file:///project/.env")):
         editor.configure({"automatic": False, **settings})
         editor.open("a", uri=uri)
         assert await editor.suggest(0, 1, uri=uri, kind=INVOKED) == []

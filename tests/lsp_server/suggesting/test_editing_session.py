@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from lsp_server.context.proposals import TextProposal
 from lsp_server.core_client.link import LinkStatus
 from lsp_server.documents.documents import Document, Edit, Position
 from lsp_server.filters.cursor_context import Insertion
@@ -101,6 +102,18 @@ async def until_rest(document: OpenDocument) -> None:
 def looked_at(document: OpenDocument) -> OpenDocument:
     document.look_at(document.cursor)
     return document
+
+
+def propose(lent: OpenDocument, to: OpenDocument) -> None:
+    """Let a source propose the text of one document for prompts of the other."""
+    to.workspace.pool.expect(to.session)
+    proposal = TextProposal(lent.document.uri, "similar", 1.0, 0, tuple(lent.document.lines))
+    to.workspace.pool.gathered(to.session, [proposal], ())
+
+
+def viewed(document: OpenDocument) -> list[str]:
+    """The documents that the user has looked at, the last one first."""
+    return [each.document.uri for each in document.workspace.pool.documents]
 
 
 async def test_the_request_says_where_and_how(core: StubCore, session: EditingSession) -> None:
@@ -293,8 +306,9 @@ async def test_other_files_stand_before_the_prefix_unless_that_is_off(core: Stub
         core.requests.clear()
         session.documents.configure(settings)
         session.documents.use_folders(["file:///work"])
-        looked_at(session.documents.open("file:///work/lib.py", "python", 1, "def helper(a, b):\n    return a + b\n"))
+        lib = session.documents.open("file:///work/lib.py", "python", 1, "def helper(a, b):\n    return a + b\n")
         main = session.documents.open("file:///work/main.py", "python", 1, "x = ")
+        propose(looked_at(lib), main)
         await session.suggest(main, Query(Position(0, 4)))
         assert [chunk.path for chunk in core.requests[0].prompt.context] == paths
 
@@ -317,6 +331,7 @@ class Lending:
         self.other = self.open("other.py", "y = ")
         self.lib = self.open("lib.py", "def helper():\n    return 1\n")
         self.main = self.open("main.py", "x = ")
+        propose(self.lib, self.main)
 
     def open(self, name: str, text: str) -> OpenDocument:
         return looked_at(self.session.documents.open((self.folder / name).as_uri(), "python", 1, text))
@@ -526,7 +541,7 @@ async def test_documents_that_are_opened_at_once_are_one_to_prepare_and_lend_not
     await until_rest(many[-1])
     assert [(request.session, request.prompt.context) for request in core.requests] == [("me/file:///19.py", ())]
     await hasty.suggest(many[0], Query(Position(9, 0)))
-    assert [chunk.path for chunk in core.requests[-1].prompt.context] == ["19.py"]
+    assert viewed(many[0]) == ["file:///0.py", "file:///19.py"]
 
 
 async def test_what_the_user_does_meanwhile_says_where_they_look(core: StubCore, hasty: EditingSession) -> None:
@@ -535,7 +550,7 @@ async def test_what_the_user_does_meanwhile_says_where_they_look(core: StubCore,
     hasty.close(hasty.open("file:///c.py", "python", 1, "x = ").document.uri)
     await asyncio.sleep(0.05)
     assert [request.session for request in core.requests] == ["me/file:///a.py"]
-    assert set(here.workspace.pool.uris_for(here.session)) == {"file:///a.py"}
+    assert viewed(here) == ["file:///a.py"]
 
 
 async def test_a_request_waits_for_the_core_to_start(core: StubCore, session: EditingSession) -> None:

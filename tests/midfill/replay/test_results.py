@@ -1,51 +1,11 @@
-"""The checker finds what it is there for, and nothing else. `║` is the cursor."""
+"""The figures of a replay."""
 
 from __future__ import annotations
 
 import pytest
 
-from lsp_server.documents.documents import Document
-from midfill.headless.lsp_session import ShownSuggestion
-from midfill.replay.results import (
-    CLOSERS,
-    DUPLICATE,
-    Record,
-    ReplayResult,
-    Savings,
-    StrategyResult,
-    find_faults,
-    percentile,
-    savings_of,
-    summary,
-)
-from midfill.replay.trace import Patch, Trace, play, position_at
-
-
-@pytest.mark.parametrize(
-    ("marked", "text", "expected"),
-    [
-        ("x = ║", "1", []),
-        ("f(║)", "a", []),
-        ("f(║)", "g(a)", []),
-        ("f(║", "a)", []),
-        ("x = ║ + 1", "2", []),
-        ("a║\nb\n", "\nc", []),
-        ("f(║)", "a)", [CLOSERS]),
-        ("f(║\n    b)", "a)", [CLOSERS]),
-        ("x = ║", "a]", [CLOSERS]),
-        ("f(║, second)", "a, second)", [DUPLICATE, CLOSERS]),
-        ("x = ║ + total", "1 + total", [DUPLICATE]),
-        ("re║turn x", "turn x", [DUPLICATE]),
-        ("║\nreturn x\n", "y = 1\nreturn x\nz", [DUPLICATE]),
-        ("ret║\n\nreturn x\n", "urn x", [DUPLICATE]),
-        ("║\n    return x\n", "return x", []),
-    ],
-)
-def test_rudeness(marked: str, text: str, expected: list[str]) -> None:
-    offset = marked.index("║")
-    document = Document.from_text("file:///a", "python", 1, marked.replace("║", ""))
-    cursor = position_at(document.text, offset)
-    assert find_faults(document, ShownSuggestion(text, cursor, cursor)) == expected
+from midfill.replay.results import Record, ReplayResult, Savings, StrategyResult, percentile, savings_of, summary
+from midfill.replay.trace import Patch, Trace, play
 
 
 def typed(text: str) -> Trace:
@@ -92,7 +52,7 @@ def record(step: int, recomputed: int, *, single_cursor: bool = True) -> Record:
 
 def test_the_summary_has_the_names_and_numbers_that_are_promised() -> None:
     records = (record(1, 2), record(2, 4), record(3, 600, single_cursor=False), record(4, 2))
-    result = ReplayResult("session", "model", "dry", (StrategyResult("efim", records, ("late",), None, faults={CLOSERS: 2}),))
+    result = ReplayResult("session", "model", "dry", (StrategyResult("efim", records, ("late",), None),))
     assert summary(result) == {
         "trace": "session",
         "model": "model",
@@ -109,7 +69,6 @@ def test_the_summary_has_the_names_and_numbers_that_are_promised() -> None:
                 "savings": None,
                 "errors": 1,
                 "shown": 0,
-                "faults": {"duplicates": 0, "closers": 2, "outdated": 0},
             }
         },
     }

@@ -16,11 +16,11 @@ import { classHighlighter } from "@lezer/highlight";
 
 import { ghostKeys, ghostText, show, type Suggestion } from "./ghostText.ts";
 import { LANGUAGES } from "./languages.ts";
-import type { Place, Replacement } from "./messages.ts";
+import type { Change, Place } from "./messages.ts";
 import { type Sample, SAMPLES } from "./samples.ts";
 
 export interface EditorListener {
-  edited(name: string, changes: Replacement[]): void;
+  edited(name: string, changes: Change[]): void;
   /** Without a place, text is selected. */
   moved(name: string, place: Place | undefined): void;
   wanted(name: string, place: Place, invoked: boolean): void;
@@ -153,7 +153,7 @@ export class Editor {
 
   #report(transaction: Transaction): void {
     if (transaction.docChanged) {
-      this.#listener.edited(this.#name, replacements(transaction));
+      this.#listener.edited(this.#name, changesOf(transaction));
       this.#ask(false);
     } else if (transaction.selection !== undefined) {
       this.#listener.moved(this.#name, this.place);
@@ -168,11 +168,11 @@ export class Editor {
 }
 
 /** The changes, the last one first, so that each is in the coordinates that the one before it left. */
-function replacements(transaction: Transaction): Replacement[] {
-  const changes: Replacement[] = [];
+function changesOf(transaction: Transaction): Change[] {
+  const changes: Change[] = [];
   const { doc } = transaction.startState;
   transaction.changes.iterChanges((start, end, _from, _to, inserted) => {
-    changes.unshift({ start: placeAt(doc, start), end: placeAt(doc, end), text: inserted.toString() });
+    changes.unshift({ range: { start: placeAt(doc, start), end: placeAt(doc, end) }, text: inserted.toString() });
   });
   return changes;
 }

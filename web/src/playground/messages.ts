@@ -1,55 +1,66 @@
-// The messages between the page and its session: those of midfill/play/session.py. Fields that have their default are left out.
+// The messages of LSP, and midfill's own (docs/language-server.md), as far as the page uses them.
 
 import type { CacheOutcome, Usage } from "../costs.ts";
 
+/** A position of LSP: line and character from 0, in UTF-16 code units. */
 export interface Place {
   line: number;
   character: number;
 }
 
-export interface Replacement {
-  start: Place;
-  end: Place;
+export interface Change {
+  range: { start: Place; end: Place };
   text: string;
 }
 
-export type FromPage =
-  | { type: "Open"; name: string; language: string; text: string }
-  | { type: "Edit"; name: string; version: number; changes: Replacement[] }
-  | { type: "Suggest"; id: number; name: string; place: Place; invoked: boolean }
-  | { type: "Move"; name: string; place: Place }
-  | { type: "ListModels" }
-  | { type: "UseModel"; model: string };
+export interface InlineCompletions {
+  items: { insertText: string; range: { start: Place; end: Place } }[];
+}
 
+/** A model of the command `midfill.listModels`. */
 export interface Model {
   name: string;
-  summary: string;
-  problem?: string;
-  running?: boolean;
+  source: string;
+  family: string;
+  sizeBytes: number;
+  quantization: string;
+  problem: string;
+  runsWith: string;
+  here: boolean;
+}
+
+/** A core of the command `midfill.listCores`. */
+export interface Core {
+  model: string;
+  state: string;
+}
+
+interface InDocument {
+  textDocument: { uri: string };
 }
 
 export interface Cost {
-  type: "Cost";
-  is_prefetch: boolean;
+  isPrefetch: boolean;
   source: "core" | "typed";
-  cache_outcome: CacheOutcome;
-  milliseconds: number;
+  cacheOutcome: CacheOutcome;
+  ms: number;
   usage: Usage;
 }
 
 export interface Status {
-  type: "Status";
   state: string;
-  model: string;
-  device?: string;
-  message?: string;
-  progress?: number;
+  model: string; // empty without a core
+  device: string;
+  message: string;
+  progress: number | null;
 }
 
-export type ToPage =
-  | { type: "Suggestions"; id: number; items: [text: string, replaced: number][] }
-  | { type: "Excluded"; name: string; reason: string | null }
-  | { type: "Models"; models: Model[] }
-  | { type: "Failed"; message: string; id?: number }
-  | Cost
-  | Status;
+/** What the language server says by itself, by its method. */
+export interface Notifications {
+  "midfill/status": Status;
+  "midfill/usage": Cost;
+  "midfill/reason": InDocument & { reason: { explanation: string; lasts: boolean } | null };
+  "midfill/refresh": InDocument & { invoked: boolean };
+  "midfill/resync": InDocument;
+  "window/showMessage": { message: string };
+}

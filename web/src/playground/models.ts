@@ -1,7 +1,8 @@
 // The model chooser: what this machine has, what runs, and why something cannot.
 
+import { bytes } from "../costs.ts";
 import { byId, element } from "../elements.ts";
-import type { Model } from "./messages.ts";
+import type { Core, Model } from "./messages.ts";
 
 export class Models {
   readonly #button = byId("model") as HTMLButtonElement;
@@ -36,8 +37,10 @@ export class Models {
     this.#button.title = model;
   }
 
-  show(models: readonly Model[]): void {
-    this.#menu.replaceChildren(...models.map((model) => this.#entry(model)));
+  show(models: readonly Model[], cores: readonly Core[]): void {
+    const running = new Set(cores.filter(({ state }) => state !== "stopped").map(({ model }) => model));
+    const here = models.filter((model) => model.here);
+    this.#menu.replaceChildren(...here.map((model) => this.#entry(model, running.has(model.name))));
   }
 
   fail(message: string): void {
@@ -46,7 +49,8 @@ export class Models {
     }
   }
 
-  #entry({ name, summary, problem = "", running = false }: Model): HTMLElement {
+  #entry(model: Model, running: boolean): HTMLElement {
+    const { name, problem } = model;
     const entry = element("button", "", name) as HTMLButtonElement;
     entry.type = "button";
     entry.role = "menuitemradio";
@@ -55,7 +59,7 @@ export class Models {
     if (running) {
       entry.append(element("small", "tag", "running"));
     }
-    entry.append(element("small", "", problem === "" ? summary : `cannot run here: ${problem}`));
+    entry.append(element("small", "", problem === "" ? summary(model) : `cannot run here: ${problem}`));
     entry.onclick = () => {
       this.#open(false);
       this.#use(name);
@@ -67,4 +71,10 @@ export class Models {
     this.#menu.hidden = !open;
     this.#button.ariaExpanded = String(open);
   }
+}
+
+function summary({ source, family, sizeBytes, quantization, runsWith }: Model): string {
+  const size = sizeBytes === 0 ? "" : bytes(sizeBytes);
+  const parts = [source, family, size, quantization, runsWith === "" ? "" : `runs with ${runsWith}`];
+  return parts.filter((part) => part !== "").join(", ");
 }

@@ -17,18 +17,18 @@ export class Reuse {
     const { usage } = cost;
     const resident = Math.max(0, usage.prompt_tokens - usage.recomputed_tokens);
     if (cost.source === "typed") {
-      this.#figures(cost.cache_outcome, "Known already: nothing was computed", ["–", "0", "0", "0"]);
+      this.#figures(cost.cacheOutcome, "Known already: nothing was computed", ["–", "0", "0", "0"]);
       return;
     }
-    const ms = milliseconds(cost.milliseconds);
+    const ms = milliseconds(cost.ms);
     const parts = `${count(resident)} resident, ${count(usage.recomputed_tokens)} recomputed, `;
     const title = `${parts}${count(usage.generated_tokens)} generated tokens, ${ms} ms`;
-    if (usage.recomputed_tokens > 0 || !cost.is_prefetch) {
-      this.#strip.add(usage, cost.is_prefetch ? "prefetch" : cost.cache_outcome, cost.is_prefetch ? `prefetch for the next key: ${title}` : title);
+    if (usage.recomputed_tokens > 0 || !cost.isPrefetch) {
+      this.#strip.add(usage, cost.isPrefetch ? "prefetch" : cost.cacheOutcome, cost.isPrefetch ? `prefetch for the next key: ${title}` : title);
     }
-    if (!cost.is_prefetch) {
+    if (!cost.isPrefetch) {
       const tokens = [resident, usage.recomputed_tokens, usage.generated_tokens].map(count);
-      this.#figures(cost.cache_outcome, VERDICTS[cost.cache_outcome], [...tokens, ms]);
+      this.#figures(cost.cacheOutcome, VERDICTS[cost.cacheOutcome], [...tokens, ms]);
     }
   }
 
