@@ -38,7 +38,10 @@ from protocol.settings import CORE_SETTINGS, Settings
 
 _ADDED = "midfill.commands"
 _LAB = ("eval", "train")
-_GONE = {"demo": "`midfill play` shows in the browser what each key costs, `midfill replay` counts it"}
+_GONE = {
+    "dashboard": "`midfill play` shows what each key costs, `midfill core list` and `/metrics` what is resident",
+    "demo": "`midfill play` shows in the browser what each key costs, `midfill replay` counts it",
+}
 
 
 class Commands(TyperGroup):

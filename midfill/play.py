@@ -68,7 +68,7 @@ def make_app(settings: Settings, port: int, keys: PageKeys, connections: Connect
     from lsp_server.launch import make_server, serve
 
     own = tuple(f"http://{name}:{port}" for name in ("127.0.0.1", "localhost"))
-    access = Access(keys.key, own, pages=keys)
+    access = Access(keys.key, own)
     # Who opens the page is about to type there; what is tried out there is no part of the user's statistics.
     settings = replace(settings, prepare_ahead="always", statistics=False)
 
