@@ -77,6 +77,11 @@ class DecodingFields(Fields, frozen=True, kw_only=True):
         seed = self.seed if self.seed is not None and self.seed >= 0 else random.getrandbits(63)
         return Sampling(self.temperature, 1.0 if self.top_p is None else self.top_p, max(0, top_k or 0), seed)
 
+    @property
+    def repeatable(self) -> bool:
+        """Whether the client expects the same text of the same body, whatever came before: it names a seed."""
+        return self.seed is not None and self.seed >= 0
+
     def stop_texts(self) -> tuple[str, ...]:
         """The texts of `stop` with \\n for line ends, each once; an empty text counts as none."""
         texts = (self.stop,) if isinstance(self.stop, str) else self.stop or ()

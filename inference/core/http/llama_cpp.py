@@ -94,10 +94,11 @@ class LlamaCpp(Api):
         files = tuple(Snippet(extra.filename or "", extra.text or "") for extra in body.input_extra)
         slot = None if body.id_slot is None or body.id_slot < 0 else f"slot {body.id_slot}"
         session, limit = session_of(request, body.session, slot), max_tokens(body.n_predict)
-        before = body.input_prefix + body.prompt
+        before, after = body.input_prefix + body.prompt, body.input_suffix
+        repeatable = bool(before or after) and (body.repeatable or not body.cache_prompt)
         return CompletionRequest(
             session,
-            self._asking.around(request, session, before, body.input_suffix, files, prefetch=limit == 0),
+            self._asking.around(request, session, before, after, files, repeatable=repeatable, prefetch=limit == 0),
             limit,
             StopRule(_columns_of_indent(before, body.n_indent)),
             reuse=body.cache_prompt,

@@ -78,7 +78,7 @@ class Ollama(Api):
             stop_texts=options.stop_texts(),
             sampling=options.sampling(options.top_k),
         )
-        wanted = self._asking.laid(request, wanted, body.prompt, body.suffix)
+        wanted = self._asking.laid(request, wanted, body.prompt, body.suffix, repeatable=options.repeatable)
         grows = body.stream and not is_empty
         line_end = "\n" if wanted.prompt.marked else line_end_of(body.prompt, body.suffix)
         pieces = self._asking.pieces(request, wanted, grows=grows, line_end=line_end)

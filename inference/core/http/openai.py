@@ -63,7 +63,7 @@ class OpenAI(Api):
             stop_texts=body.stop_texts(),
             sampling=body.sampling(body.top_k),
         )
-        wanted = self._asking.laid(request, wanted, body.prompt, body.suffix)
+        wanted = self._asking.laid(request, wanted, body.prompt, body.suffix, repeatable=body.repeatable)
         line_end = "\n" if wanted.prompt.marked else line_end_of(body.prompt, body.suffix)
         pieces = self._asking.pieces(request, wanted, body.n, grows=body.stream, line_end=line_end)
         head = {"id": f"cmpl-{uuid.uuid4().hex}", "object": "text_completion", "created": int(time.time()), "model": self._model}

@@ -14,7 +14,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request as HttpRequest
 
 from inference.core.http.bodies import MAX_NAME_CHARS, BodyReader, completed, inward, outward
-from inference.core.http.text_anchors import Files, TextAnchors
+from inference.core.http.text_anchors import Files, TextAnchors, repeatable_prompt
 from inference.core.scheduler import Scheduler
 from inference.engine.request import Request
 from inference.engine.sessions import session_key
@@ -67,21 +67,36 @@ class Asking:
         self._unknown_markers: set[str] = set()  # that the log names already
 
     def around(
-        self, http: HttpRequest, session: str, before: str, after: str, files: Files = (), *, prefetch: bool = False
+        self,
+        http: HttpRequest,
+        session: str,
+        before: str,
+        after: str,
+        files: Files = (),
+        *,
+        repeatable: bool,
+        prefetch: bool = False,
     ) -> Prompt:
-        """The prompt for a cursor between two texts, as `TextAnchors.prompt` lays it, with \\n for all line ends."""
-        files = tuple(Snippet(file.path, inward(file.text)) for file in files)
-        key = session_key(session, user_of(http))
-        return self._anchors.prompt(key, inward(before), inward(after), files, prefetch=prefetch)
+        """The prompt for a cursor between two texts, with \\n for all line ends, as `TextAnchors.prompt` lays it.
 
-    def laid(self, http: HttpRequest, wanted: CompletionRequest, text: str, suffix: str) -> CompletionRequest:
+        A `repeatable` one follows from these texts alone, and leaves the session's anchors as they are.
+        """
+        before, after = inward(before), inward(after)
+        files = tuple(Snippet(file.path, inward(file.text)) for file in files)
+        if repeatable:
+            return repeatable_prompt(before, after, files)
+        return self._anchors.prompt(session_key(session, user_of(http)), before, after, files, prefetch=prefetch)
+
+    def laid(
+        self, http: HttpRequest, wanted: CompletionRequest, text: str, suffix: str, *, repeatable: bool
+    ) -> CompletionRequest:
         """The request for a text with a suffix, or without one, which may be a rendered prompt, else is before the cursor.
 
         The prompt of a next-edit model is computed as it is; a FIM prompt is laid anew. Raises HTTPException if it has
         more than MAX_SNIPPETS files.
         """
         if suffix:
-            return replace(wanted, prompt=self.around(http, wanted.session, text, suffix))
+            return replace(wanted, prompt=self.around(http, wanted.session, text, suffix, repeatable=repeatable))
         if (next_edit := read_next_edit(text)) is not None:
             prompt = Prompt("", "", marked=next_edit.parts)
             stop_texts = tuple(dict.fromkeys((*next_edit.stop_texts, *wanted.stop_texts)))[:MAX_STOP_TEXTS]
@@ -90,10 +105,11 @@ class Asking:
         parts = read_rendered(inward(text))
         if parts is None:
             self._warn_of_another_model(text)
-            return replace(wanted, prompt=self.around(http, wanted.session, text, ""))
+            return replace(wanted, prompt=self.around(http, wanted.session, text, "", repeatable=repeatable))
         if len(parts.files) > MAX_SNIPPETS:
             raise HTTPException(422, f"the prompt has more than {MAX_SNIPPETS} files")
-        return replace(wanted, prompt=self.around(http, wanted.session, parts.before, parts.after, parts.files))
+        prompt = self.around(http, wanted.session, parts.before, parts.after, parts.files, repeatable=repeatable)
+        return replace(wanted, prompt=prompt)
 
     def _warn_of_another_model(self, text: str) -> None:
         """Log once that a client's prompt was written for a model that midfill does not know."""

@@ -63,6 +63,13 @@ class TextAnchor:
         return None if place < 0 else place + len(tail)
 
 
+def repeatable_prompt(before: str, after: str, files: Files = ()) -> Prompt:
+    """The EFIM prompt that follows from these texts alone, without a session's anchors."""
+    before, after = before[-MAX_WINDOW_CHARS:], after[:MAX_WINDOW_CHARS]
+    anchor, start = _lay((), before, after, files)
+    return Prompt(anchor.prefix, anchor.suffix, before[start:], files)
+
+
 class TextAnchors:
     """The anchors of each session, the most recently used first."""
 

@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from contextlib import nullcontext
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
 from starlette.requests import Request as HttpRequest
+from starlette.testclient import TestClient
 
+from inference.core.http import requests
 from inference.core.http.requests import Asking
 from inference.core.http.text_anchors import TextAnchors
 from inference.core.scheduler import Scheduler
 from inference.core.users import User
 from inference.engine.request import Request
+from inference.loading.options import EngineOptions
 from protocol.errors import Busy
 from protocol.messages import Alternative, Completion, CompletionRequest, Prompt, Sampling, Usage
+from tests.inference.core.http.calls import post
+from tests.inference.serving import BEARER, client_of
+from tests.inference.tiny import write_checkpoint
 
 REQUEST = CompletionRequest("http/a.py", Prompt("x", "y"), 8)
 USAGE = Usage(10, 4, 3, 2, 0.0, 0.0, 0.0)
@@ -116,7 +124,50 @@ def test_a_prompt_of_another_model_is_reported_once_in_the_log(caplog: pytest.Lo
     asking = Asking(cast("Scheduler", Scripted([])), nullcontext, TextAnchors())
     http = HttpRequest({"type": "http", "user": User()})
     for _ in range(2):
-        asking.laid(http, REQUEST, "<|fim_hole|>x = ", "")
-        asking.laid(http, REQUEST, "x = ", "")
+        asking.laid(http, REQUEST, "<|fim_hole|>x = ", "", repeatable=False)
+        asking.laid(http, REQUEST, "x = ", "", repeatable=False)
     (record,) = caplog.records
     assert "begins with <|fim_hole|>: it was written for another model" in record.getMessage()
+
+
+LINES = Path(requests.__file__).read_text(encoding="utf-8").splitlines(keepends=True)
+REPEATABLE: dict[str, tuple[str, dict[str, Any]]] = {
+    "llama.cpp, cold": ("/infill", {"cache_prompt": False, "n_predict": 12}),
+    "llama.cpp, greedy": ("/infill", {"seed": 7, "n_predict": 12, "n_cmpl": 2}),
+    "llama.cpp": ("/infill", {"seed": 7, "temperature": 0.8, "n_predict": 12}),
+    "openai": ("/v1/completions", {"seed": 7, "temperature": 0.8, "max_tokens": 12}),
+    "ollama": ("/api/generate", {"stream": False, "options": {"seed": 7, "temperature": 0.8, "num_predict": 12}}),
+}
+
+
+def body_at(path: str, line: int, fields: dict[str, Any]) -> dict[str, Any]:
+    """A body of this API, with the cursor behind so many lines."""
+    before, after = "".join(LINES[:line]), "".join(LINES[90:100])
+    if path == "/infill":
+        return {"input_prefix": before, "input_suffix": after, **fields}
+    return {"prompt": before, "suffix": after, **fields}
+
+
+def texts_of(answer: Any) -> list[str]:
+    if isinstance(answer, list):
+        return [text for one in answer for text in texts_of(one)]
+    choices = answer.get("choices") or [answer]
+    return [choice.get("text") or choice.get("content") or choice["response"] for choice in choices]
+
+
+@pytest.mark.parametrize(("path", "fields"), REPEATABLE.values(), ids=REPEATABLE)
+def test_a_body_with_a_seed_gets_the_text_of_a_fresh_core_whatever_came_before(
+    client: TestClient, tmp_path: Path, path: str, fields: dict[str, Any]
+) -> None:
+    rng = random.Random(path)
+    checkpoint = write_checkpoint(tmp_path, max_position_embeddings=2048)
+    options = EngineOptions(str(checkpoint), context_tokens=2048, threads=1, slots=4)
+    line = rng.randrange(20, 80)
+    body = {**body_at(path, line, fields), "session": f"{path} {line}"}
+    with client_of(options) as fresh:
+        fresh.headers.update(BEARER)
+        told = texts_of(post(fresh, path, body))
+    for _ in range(4):
+        near = body_at("/infill", line + rng.randrange(-14, 4), {"session": body["session"], "n_predict": 3})
+        post(client, "/infill", near)
+    assert texts_of(post(client, path, body)) == told
