@@ -34,6 +34,7 @@ TENTHS = 10
 MOST_GROWTH = 1.05
 FILES = 6  # that a window has open
 KEPT_LINES = 8  # typed lines that stand in a window at a time
+SETTINGS = {"storeMb": 32}  # full within the first tenth: what is kept on purpose is no growth
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +94,7 @@ async def _day(
     with private_core_environment() as environment:
         async with AsyncExitStack() as stack:
             opened = [
-                await _open(await stack.enter_async_context(open_session(command, environment=environment)), own)
+                await _open(await stack.enter_async_context(open_session(command, settings=SETTINGS, environment=environment)), own)
                 for own in (files[index::windows][:FILES] for index in range(windows))
             ]
             for tenth in range(1, TENTHS + 1):
