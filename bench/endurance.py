@@ -94,7 +94,9 @@ async def _day(
     with private_core_environment() as environment:
         async with AsyncExitStack() as stack:
             opened = [
-                await _open(await stack.enter_async_context(open_session(command, settings=SETTINGS, environment=environment)), own)
+                await _open(
+                    await stack.enter_async_context(open_session(command, settings=SETTINGS, environment=environment)), own
+                )
                 for own in (files[index::windows][:FILES] for index in range(windows))
             ]
             for tenth in range(1, TENTHS + 1):
