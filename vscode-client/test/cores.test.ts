@@ -80,7 +80,7 @@ test("cores are listed with their memory, below what can be done", async () => {
   const asked: string[] = [];
   const server = serverThat((command) => Promise.resolve(asked.push(command) && [running, stopped]));
   await manageCore(server);
-  assert.deepEqual(asked, ["midfill.listCores", "midfill.unloadModel"]); // the user picks the second
+  assert.deepEqual(asked, ["midfill.listCores", "midfill.freeMemory"]); // the user picks the second
   assert.deepEqual(offered.slice(-3), [
     { label: "1 running", kind: -1 },
     { label: "bundled", description: "ready, process 7", detail: "process 300 MB" },
