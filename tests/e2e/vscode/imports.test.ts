@@ -37,8 +37,8 @@ for (const [name, keys, accepted] of [
     await window.press(...keys, "Escape");
     await until("the text", () => window.wire.text(window.file) === `${TEXT}const all = ${accepted}`);
     await window.press("Control+Home");
-    await window.page.keyboard.type("// Reads.\n");
-    const expected = `${IMPORT}// Reads.\n${TEXT}const all = ${accepted}`;
+    await window.page.keyboard.type("export const zero = 0;\n");
+    const expected = `${IMPORT}export const zero = 0;\n${TEXT}const all = ${accepted}`;
     const said = (): string => window.wire.text(window.file).replace(`${IMPORT}\n`, IMPORT);
     await until("the import", async () => {
       await window.press("Alt+i"); // TypeScript takes its time to find what is missing
