@@ -6,11 +6,12 @@ import type { Server } from "../src/server.ts";
 
 const shown: string[] = [];
 const offered: unknown[] = [];
+let picked = 1;
 const window = {
   showInformationMessage: (message: string) => shown.push(`information: ${message}`),
   showQuickPick: (items: unknown[]) => {
     offered.splice(0, offered.length, ...items);
-    return Promise.resolve(items[1]);
+    return Promise.resolve(items[picked]);
   },
   showErrorMessage: (message: string) => shown.push(`error: ${message}`),
 };
@@ -79,8 +80,9 @@ test("cores are listed with their memory, below what can be done", async () => {
   const stopped = { model: "tiny", state: "stopped", detail: "by Neovim", pid: null, summary: "" };
   const asked: string[] = [];
   const server = serverThat((command) => Promise.resolve(asked.push(command) && [running, stopped]));
+  picked = 0;
   await manageCore(server);
-  assert.deepEqual(asked, ["midfill.listCores", "midfill.freeMemory"]); // the user picks the second
+  assert.deepEqual(asked, ["midfill.listCores", "midfill.unloadModel"]);
   assert.deepEqual(offered.slice(-3), [
     { label: "1 running", kind: -1 },
     { label: "bundled", description: "ready, process 7", detail: "process 300 MB" },
@@ -91,4 +93,5 @@ test("cores are listed with their memory, below what can be done", async () => {
   Object.assign(globalThis, { coreAddress: "wss://host" });
   await manageCore(server);
   assert.match(labels(), /Set the token/);
+  picked = 1;
 });
