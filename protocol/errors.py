@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -108,10 +107,7 @@ class Busy(MidfillError):
     """A limit of this user or client is reached; it can try again after `retry_after_s` seconds."""
 
     code = "busy"
-
-    def __init__(self, message: str, retry_after_s: float = 1.0) -> None:
-        self.retry_after_s = max(1, math.ceil(retry_after_s))
-        super().__init__(message)
+    retry_after_s = 1
 
 
 class Cancelled(MidfillError):

@@ -92,8 +92,9 @@ class CoreSettings:
     weights: Annotated[
         Weights,
         About(
-            "Weight quantization: `int8` doubles the speed on a CPU and saves memory on a GPU; `int4`, on a CPU, is "
-            "smaller and faster still and costs some accuracy; `fp8`, on newer GPUs, saves memory and time"
+            "Weight quantization: `int8` doubles the speed on a CPU and saves memory on a GPU; `int4` is smaller "
+            "and faster still and costs some accuracy (on a GPU with `--device cuda`); `fp8`, on newer GPUs, saves memory and "
+            "time"
         ),
     ] = "auto"
     threads: Annotated[

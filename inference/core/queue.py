@@ -135,11 +135,6 @@ class Inbox:
     def running(self) -> tuple[Request, ...]:
         return tuple(self._running)
 
-    @property
-    def waiting(self) -> int:
-        with self._changed:
-            return len(self._queue)
-
     def put(self, request: Request) -> Request | None:
         """Queue a request; returns the waiting request that it supersedes.
 

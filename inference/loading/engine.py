@@ -51,9 +51,8 @@ SAMPLE = Path(__file__).parents[1] / "text" / "tokenization.py"
 
 @dataclass(frozen=True, slots=True)
 class Examined:
-    """A checkpoint that a core of some options can use, its `fingerprint`, and what was read to tell that."""
+    """What was read of a checkpoint to tell that a core of some options can use it, and its `fingerprint`."""
 
-    checkpoint: Checkpoint
     identity: str
     tokenizer: TextTokenizer
     context_tokens: int
@@ -74,7 +73,7 @@ def _examine(options: EngineOptions, checkpoint: Checkpoint, report: ReportProgr
     checkpoint.weights()
     context_tokens = _context_tokens(options, checkpoint.architecture)
     report("reading the tokenizer", None)
-    return Examined(checkpoint, fingerprint(checkpoint, ""), checkpoint.tokenizer(options.fim_format), context_tokens)
+    return Examined(fingerprint(checkpoint, ""), checkpoint.tokenizer(options.fim_format), context_tokens)
 
 
 def import_what_loading_needs() -> None:

@@ -111,7 +111,7 @@ def place(found: Situation) -> Placement:
         if found.llama_server:
             return Placement("llama-server", f"{found.llama_server} keeps the file's weights quantized on the GPU")
     if found.needs_cpu:
-        return Placement("CPU", "only the CPU kernel has these weights")
+        return Placement("CPU", "the CPU kernel has these weights (a GPU has int4 with --device cuda)")
     model = "the dequantized model" if found.is_quantized else "the model"
     if found.fits_gpu:
         return Placement("GPU", f"{model} fits the GPU's free memory")

@@ -369,8 +369,11 @@ class LocalCore:
             if status == AlreadyServed.exit_status:
                 return None
             if status == BadInput.exit_status:
-                last = (self._last_lines() or ["it logged nothing"])[-1]
-                raise BadInput(f"{last.removeprefix('midfill: ')} (log: {self._log_file})")
+                lines = self._last_lines() or ["it logged nothing"]  # torch may log behind what the core said
+                said = next(
+                    (line for line in reversed(lines) if line.startswith("midfill: ")), lines[-1]
+                )  # torch may log behind it
+                raise BadInput(f"{said.removeprefix('midfill: ')} (log: {self._log_file})")
             if status is not None:
                 raise CoreUnavailable(self._say(f"the core exited with status {status}"))
             await asyncio.sleep(_POLL_S)

@@ -285,22 +285,29 @@ class KernelDecoder:
 def _each(
     pack: Callable[[LayerWeights[Matrix]], CLayerWeights], layers: Iterable[LayerWeights[Matrix]], packers: int
 ) -> list[CLayerWeights]:
-    """All layers, packed by so many threads, each of which holds one layer at a time."""
+    """All layers, packed by so many threads, each of which holds one layer at a time; an error ends them all."""
     packed: dict[int, CLayerWeights] = {}
-    left, one_reads = enumerate(layers), threading.Lock()
+    left, one_reads, ended = enumerate(layers), threading.Lock(), threading.Event()
 
     def take() -> tuple[int, LayerWeights[Matrix]] | None:
         with one_reads:
-            return next(left, None)
+            return None if ended.is_set() else next(left, None)
 
     def work() -> None:
-        while taken := take():
-            packed[taken[0]] = pack(taken[1])
-            del taken  # which would hold the layer while the next one is read
+        try:
+            while taken := take():
+                packed[taken[0]] = pack(taken[1])
+                del taken  # which would hold the layer while the next one is read
+        except BaseException:
+            ended.set()
+            raise
 
     with ThreadPoolExecutor(packers) as pool:
-        for worker in [pool.submit(work) for _ in range(packers)]:
-            worker.result()
+        try:
+            for worker in [pool.submit(work) for _ in range(packers)]:
+                worker.result()
+        finally:
+            ended.set()
     return [packed[place] for place in sorted(packed)]
 
 

@@ -24,6 +24,7 @@ from inference.checkpoints.architecture import Architecture
 from inference.checkpoints.gguf.blocks import dequantized
 from inference.checkpoints.quantization import GROUP, QuantizedMatrix, quantize
 from inference.checkpoints.weights import QuantizedType, StoredTensor, WeightsFile, common_type
+from protocol.errors import BadModel
 
 Rows = NDArray[np.int64]
 
@@ -42,6 +43,8 @@ class StoredRows:
         first, last = int(wanted.min()), int(wanted.max())
         size = (tensor.stop - tensor.start) // tensor.shape[0]
         stored = np.fromfile(self.path, np.uint8, (last + 1 - first) * size, offset=tensor.start + first * size)
+        if len(stored) < (last + 1 - first) * size:
+            raise BadModel(f"{self.path} is shorter than when it was opened: load it again")
         if tensor.type_name in BLOCK_FORMATS and (matrix.type == tensor.kernel_type or matrix.type != "int8"):
             read_rows(stored, tensor.type_name, np.ascontiguousarray(wanted - first), matrix, places)
             return

@@ -115,6 +115,7 @@ class BodyReader:
             raise HTTPException(422, f"{message} - at `{where}{path.rstrip('`')}`") from error
 
     def _note_ignored(self, request: Request, field: str) -> None:
+        field = repr(field[:MAX_NAME_CHARS])[1:-1]
         key = (request.client.host if request.client else "", request.url.path, field)
         if key not in self._named and len(self._named) < MAX_NAMED_CLIENTS:
             self._named.add(key)

@@ -108,7 +108,7 @@ GPU = Gpu("Some GPU", 24 * 2**30, 20 * 2**30, (8, 6))
         (replace(BF16, fits_gpu=False), "CPU", "the CPU kernel is faster .* --weights int8", True),
         (replace(BF16, fits_gpu=False, on_kernel=False), "CPU", "does not fit .* --weights int8", True),
         (replace(BF16, fits_gpu=False, is_llama=False, on_kernel=False), "all devices", "seconds for each", True),
-        (replace(BF16, needs_cpu=True, needs_own_engine=True), "CPU", "only the CPU kernel", False),
+        (replace(BF16, needs_cpu=True, needs_own_engine=True), "CPU", "the CPU kernel has these", False),
         (replace(GGUF, llama_server=SERVER), "llama-server", f"{SERVER} keeps", False),
         (replace(GGUF, llama_server=SERVER, fits_gpu=False), "llama-server", "keeps", False),
         (replace(GGUF, llama_server=SERVER, is_llama=False, on_kernel=False), "llama-server", "keeps", False),

@@ -289,7 +289,7 @@ FN Input merged(const Decoder& d, Scratch& scratch, const LayerWeights& layer) {
             float largest = -INFINITY, total = 0.0f;
             for (int c = first; c < used; ++c) largest = std::max(largest, d.largest[partial + c]);
             float* const weights = scratch.scores.get();
-            for (int c = first; c < used; c += LANES) store(weights + c, exponential(load(&d.largest[partial + c]) - largest));
+            for (int c = first / LANES * LANES; c < used; c += LANES) store(weights + c, exponential(load(&d.largest[partial + c]) - largest));
             for (int c = first; c < used; ++c) total += weights[c] * d.sums[partial + c];
             const float* const gate = d.qkv.get() + (size_t)t * all_rows(layer.qkv) + head * query_step(m) + m.head_dim;
             for (int i = 0; i < m.head_dim; i += LANES) {

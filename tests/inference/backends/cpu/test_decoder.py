@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import get_args
+from typing import cast, get_args
 
 import numpy as np
 import pytest
@@ -13,10 +14,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from inference.backends.cpu.decoder import KernelDecoder
-from inference.backends.cpu.library import LEVELS, Level, levels
+from inference.backends.cpu.decoder import KernelDecoder, _each
+from inference.backends.cpu.library import LEVELS, CLayerWeights, Level, levels
 from inference.backends.cpu.packing import WeightType
-from inference.backends.cpu.stored import QuantizedGgufReader, StoredMatrix
+from inference.backends.cpu.stored import Matrix, QuantizedGgufReader, StoredMatrix
 from inference.backends.llama.decoder import Decoder, rotation_tables
 from inference.backends.llama.weights import DecoderWeights, GgufReader, LayerWeights, StreamedWeights, read_decoder_weights
 from inference.backends.model import Chunk
@@ -25,6 +26,7 @@ from inference.checkpoints.checkpoint import open_checkpoint
 from inference.checkpoints.quantization import GROUP, QuantizedMatrix
 from inference.checkpoints.weights import QuantizedType
 from kv_store.workspace import KVShape, KVWorkspace
+from protocol.errors import BadModel
 from tests.inference.backends.cpu.fallback import FallbackDecoder
 from tests.inference.backends.cpu.models import POSITIONS, RandomModel, Shape, mapped
 from tests.inference.tiny import write_checkpoint
@@ -315,3 +317,19 @@ def test_a_nan_is_not_lost() -> None:
     for weight_type in ("float32", "bfloat16"):
         (logits,) = model.kernel(weight_type).forward([Chunk(model.token_ids(1), 10, workspace, 1)])
         assert logits.isnan().any()
+
+
+def test_an_error_ends_the_packing_of_all_layers() -> None:
+    read: list[int] = []
+
+    def layers() -> Iterator[LayerWeights[Tensor]]:
+        for number in range(1000):
+            read.append(number)
+            yield cast("LayerWeights[Tensor]", number)
+
+    def pack(layer: LayerWeights[Matrix]) -> CLayerWeights:
+        raise BadModel(f"layer {layer}")
+
+    with pytest.raises(BadModel, match=r"layer [01]"):
+        _each(pack, layers(), 2)
+    assert len(read) <= 2

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from inference.backends.cpu.stored import StoredMatrix, StoredRows
 from inference.checkpoints.quantization import QuantizedMatrix
 from inference.checkpoints.weights import StoredTensor
+from protocol.errors import BadModel
 
 ROWS, COLUMNS = 70, 512
 RANDOM = np.random.default_rng(7)
@@ -123,3 +124,10 @@ def test_rows_are_taken_in_any_order_and_zeros_between(file: Path) -> None:
     order = torch.from_numpy(RANDOM.integers(0, 2 * ROWS + 1, 60))
     turned = whole.map(lambda rows: torch.cat([torch.zeros(1, dtype=torch.int64), rows])[order])
     assert torch.equal(turned[10:50].dequantized(), values[order[10:50]])
+
+
+def test_a_file_that_became_shorter_is_refused(file: Path) -> None:
+    whole = matrix_of(file, (stored("Q4_1"), "Q4_1"))
+    file.write_bytes(file.read_bytes()[:-1])
+    with pytest.raises(BadModel, match="is shorter than when it was opened"):
+        whole[:]

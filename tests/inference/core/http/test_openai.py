@@ -127,11 +127,12 @@ def test_what_cannot_be_served_is_refused_by_name(client: TestClient, fields: di
 
 def test_other_fields_are_ignored_and_named_once(client: TestClient, caplog: pytest.LogCaptureFixture) -> None:
     body = {**BODY, "presence_penalty": 1.5, "logit_bias": {}, "stop": None, "tools": [{"secret": "unmistakable"}], "best_of": 1}
+    body["x\n" + "y" * 1000] = 1
     with caplog.at_level(logging.INFO, "inference.core.http.bodies"):
         for _ in range(2):
             assert texts(post(client, PATH, body)) == texts(post(client, PATH, BODY))
     named = [record.getMessage() for record in caplog.records]
-    for name in ("presence_penalty", "tools", "best_of"):
+    for name in ("presence_penalty", "tools", "best_of", r"x\n" + "y" * 196):
         assert sum(message.startswith(f"$.{name} is ignored at {PATH}, where testclient") for message in named) == 1
     assert "unmistakable" not in caplog.text
 
