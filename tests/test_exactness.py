@@ -13,6 +13,7 @@ from msgspec import structs
 
 from inference.backends.model import Chunk
 from inference.engine.engine import Engine
+from inference.engine.sessions import session_key
 from inference.loading.engine import load_engine
 from inference.loading.options import EngineOptions
 from inference.text.prompts import tokenize_prompt
@@ -72,7 +73,7 @@ class Editing(RuleBasedStateMachine):
             self.planners.append(PromptPlanner(document, BUDGET))
             self.undo.append([])
             self.cursors.append(document.end)
-            self.warm.forget(document.uri)
+            self.warm.forget(session_key(document.uri).document)
 
     @property
     def document(self) -> Document:
@@ -158,7 +159,7 @@ class Editing(RuleBasedStateMachine):
     @precondition(lambda self: len(self.documents) > 1)
     @rule()
     def forget_a_document(self) -> None:
-        self.warm.forget(self.documents[-1].uri)
+        self.warm.forget(session_key(self.documents[-1].uri).document)
         self.ask()
 
     def plan(self, cursor: Position) -> Plan:

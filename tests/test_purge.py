@@ -140,7 +140,7 @@ async def test_what_another_client_had_of_the_document_goes_too_from_idle_worksp
     assert sum(MARK in editor.text(slot.token_ids) for slot in editor.engine._slots._idle) == 2
     editor.exclude("lib.py")
     await editor.ask(lib, 5)
-    assert not [known for known in editor.engine._histories._sessions if known.endswith("lib.py")]
+    assert not [known for known in editor.engine._histories._sessions if known.document.endswith("lib.py")]
     assert not any(MARK in editor.text(slot.token_ids) for slot in editor.engine._slots._idle)
     for name in ("documents/documents.py", "documents/positions.py", "suggesting/queries.py"):
         await editor.ask(editor.open(name, (SOURCE / name).read_text()), 5)

@@ -47,6 +47,7 @@ class Editor:
         opened.apply(Edit(self.cursor, self.cursor, "x"))
         self.cursor = Position(9, self.cursor.column + 1)
         opened.suggestions = ()
+        await opened.gather(self.cursor, self.session.settings)
         await self.session.suggest(opened, Query(self.cursor))
         return self.costs[-1]
 

@@ -14,6 +14,7 @@ from msgspec import structs
 from inference.backends.model import SHORT_TOKENS, Choice, Chunk, DryModel
 from inference.engine.engine import Engine, EngineConfig
 from inference.engine.interface import EngineInfo
+from inference.engine.sessions import session_key
 from inference.loading.engine import load_engine
 from inference.loading.options import EngineOptions
 from inference.text.token_ids import packed
@@ -97,7 +98,7 @@ def test_guesses_end_with_the_limit_and_the_line(tiny_tokenizer: TextTokenizer) 
 
 def test_a_wrong_guess_leaves_nothing_behind(tiny_tokenizer: TextTokenizer) -> None:
     engine, model = parrot(tiny_tokenizer, "a = 1; ", LINE)
-    memory = engine._histories.of("a.py")
+    memory = engine._histories.of(session_key("a.py"))
     memory.remember(PREFIX + "a = 1; ", "print(path, 'and then something else entirely')", packed())
     answer = engine.complete(ask("a = 1; "))
     assert answer.text == LINE
@@ -110,7 +111,7 @@ def test_a_wrong_guess_leaves_nothing_behind(tiny_tokenizer: TextTokenizer) -> N
 def test_what_was_suggested_elsewhere_is_guessed_too(tiny_tokenizer: TextTokenizer, alternatives: int) -> None:
     engine, _ = parrot(tiny_tokenizer, "b = 1; ", LINE)
     first = engine.complete(structs.replace(ask("b = 1; "), alternatives=alternatives))
-    suggested = engine._histories.of("a.py").suggested
+    suggested = engine._histories.of(session_key("a.py")).suggested
     assert suggested.token_ids == tiny_tokenizer.encode(LINE)
     assert suggested.rest_after(PREFIX + "c = 2; ") == ""
     assert engine.complete(ask("c = 2; ")).usage.forwards < first.usage.forwards

@@ -209,8 +209,8 @@ class DamagedFilesMachine(StoreMachine):
 def test_everything_adds_up_whatever_is_done(
     machine: type[StoreMachine], kv, make_store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in ("page_tree", "store"):
-        monkeypatch.setattr(f"kv_store.{module}.REMEMBERED_OWNERS", 2)
+    for module in ("kv_store.page_tree", "tests.kv_store.integrity"):
+        monkeypatch.setattr(f"{module}.REMEMBERED_OWNERS", 2)
     monkeypatch.setattr("kv_store.persistence.BATCH_PAGES", 3)
     roots = (tmp_path / str(number) for number in itertools.count())
     run_state_machine_as_test(

@@ -15,6 +15,7 @@ from msgspec import structs
 
 from inference.backends.cpu.library import unavailable_reason
 from inference.engine.engine import Engine
+from inference.engine.sessions import session_key
 from inference.loading.engine import load_dry_engine, load_engine
 from inference.loading.options import EngineOptions
 from kv_store.disk_folders import INDEX_NAME
@@ -214,7 +215,7 @@ def test_keys_hit_as_often_as_with_attention_alone(dry: tuple[Engine, Engine]) -
 def test_an_anchor_laid_while_typing_on_costs_as_with_attention_alone(dry: tuple[Engine, Engine]) -> None:
     typist, total = Typist(3, 20, WIDE), [0, 0]
     for engine in dry:
-        engine.forget(DOCUMENT)
+        engine.forget(session_key(DOCUMENT).document)
     for _ in range(300):
         request, relaid = typist.next(types_only=True)
         costs = [engine.complete(request).usage.recomputed_tokens for engine in dry]

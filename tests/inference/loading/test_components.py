@@ -13,6 +13,7 @@ import torch
 from inference.loading.components import TierBudgets, open_store
 from inference.loading.engine import load_engine
 from inference.loading.options import EngineOptions
+from kv_store.interface import SessionKey
 from kv_store.store import PagedStore
 from kv_store.workspace import KVShape, KVWorkspace, StateLayout
 from protocol.errors import BadInput
@@ -106,7 +107,7 @@ def test_where_there_can_be_no_folder_the_store_goes_on_without(
     (record,) = caplog.records
     assert "the store keeps nothing on disk" in record.message
     assert str(root) in record.message
-    assert store.insert_prefix(IDS, KVWorkspace(SHAPE, 64), "a") == len(IDS)
+    assert store.insert_prefix(IDS, KVWorkspace(SHAPE, 64), SessionKey("", "a")) == len(IDS)
     assert store.save()
     store.close()
 

@@ -48,8 +48,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
         pass
     def do_GET(self):
         self.send_response(200)
-        self.send_header("Content-Length", "0")
+        self.send_header("Content-Length", "2")
         self.end_headers()
+        self.wfile.write(b"{{}}")
 time.sleep(0.2)
 host = sys.argv[sys.argv.index("--host") + 1]
 if host.endswith(".sock"):
@@ -155,7 +156,7 @@ def test_who_takes_the_port_before_it_is_sent_nothing(gguf: Path, tmp_path: Path
 async def test_who_takes_the_port_after_its_end_is_sent_nothing(gguf: Path, tmp_path: Path) -> None:
     child = start_llama_server(str(write_program(tmp_path)), EngineOptions(str(gguf)))
     connection = HttpConnection(child.address, child.key, child.check)
-    await connection.text("/")
+    await connection.get("/props", dict)
     pid, *_ = json.loads((tmp_path / "told.json").read_text())
     os.kill(pid, signal.SIGKILL)
     child._process.wait(PATIENCE_S)
@@ -173,7 +174,7 @@ async def test_who_takes_the_port_after_its_end_is_sent_nothing(gguf: Path, tmp_
 async def test_it_is_reached_through_its_socket(gguf: Path, tmp_path: Path) -> None:
     child = start_llama_server(str(write_program(tmp_path)), EngineOptions(str(gguf)))
     connection = HttpConnection(child.address, child.key, child.check)
-    assert await connection.text("/health") == ""
+    assert await connection.get("/props", dict) == {}
     await connection.aclose()
     child.close()
 

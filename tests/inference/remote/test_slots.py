@@ -12,7 +12,6 @@ from kv_store.interface import SessionKey
 from protocol.messages import ANONYMOUS
 
 SESSIONS = st.sampled_from([*map(session_key, ("me/a", "me/b", "you/a", "me/c", ANONYMOUS))])
-ANNS, BOBS = session_key("me/a", "ann"), session_key("me/a", "bob")
 PROMPTS = st.lists(st.integers(0, 2), max_size=40)
 ACTIONS = st.lists(st.tuples(st.sampled_from(["acquire", "release", "unpin", "forget"]), SESSIONS, PROMPTS))
 

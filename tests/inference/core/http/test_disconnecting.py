@@ -69,7 +69,7 @@ def served(tiny_checkpoint: Path, watched: Watched) -> Iterator[Served]:
     ("path", "limit", "stream"),
     [
         ("/v1/completions", "max_tokens", False),
-        ("/v1/fim/completions", "max_tokens", True),
+        ("/v1/completions", "max_tokens", True),
         ("/infill", "n_predict", False),
         ("/infill", "n_predict", True),
         ("/api/generate", "", True),
