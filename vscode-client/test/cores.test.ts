@@ -6,11 +6,12 @@ import type { Server } from "../src/server.ts";
 
 const shown: string[] = [];
 const offered: unknown[] = [];
+let pick = 1;
 const window = {
   showInformationMessage: (message: string) => shown.push(`information: ${message}`),
   showQuickPick: (items: unknown[]) => {
     offered.splice(0, offered.length, ...items);
-    return Promise.resolve(items[1]);
+    return Promise.resolve(items[pick]);
   },
   showErrorMessage: (message: string) => shown.push(`error: ${message}`),
 };
@@ -78,9 +79,10 @@ test("cores are listed with their memory, below what can be done", async () => {
   const running = { model: "bundled", state: "ready", detail: "", pid: 7, summary: "process 300 MB" };
   const stopped = { model: "tiny", state: "stopped", detail: "by Neovim", pid: null, summary: "" };
   const asked: string[] = [];
+  pick = 0;
   const server = serverThat((command) => Promise.resolve(asked.push(command) && [running, stopped]));
   await manageCore(server);
-  assert.deepEqual(asked, ["midfill.listCores", "midfill.unloadModel"]); // the user picks the second
+  assert.deepEqual(asked, ["midfill.listCores", "midfill.unloadModel"]);
   assert.deepEqual(offered.slice(-3), [
     { label: "1 running", kind: -1 },
     { label: "bundled", description: "ready, process 7", detail: "process 300 MB" },
