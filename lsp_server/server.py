@@ -24,7 +24,6 @@ from lsp_server.context.index.keeper import IndexKeeper
 from lsp_server.context.proposals import INDEXED
 from lsp_server.core_client.link import CoreLink, LinkStatus, same_core, target_of
 from lsp_server.core_client.waiting import WaitingCore
-from lsp_server.core_client.waiting import spawn as spawn_core
 from lsp_server.custom_messages import DID_CHANGE_STATUS, REASON, REFRESH, RESYNC, STATUS, USAGE
 from lsp_server.documents.documents import Replacement
 from lsp_server.documents.positions import ClientPosition
@@ -297,8 +296,9 @@ class MidfillServer(LanguageServer):
         """Find or start the core for the present settings, and leave the previous one."""
         self._connected_by = self.session.settings
         self.keep_index()
-        spawn = self._waiting.spawn if self._connected_by.engine == LOCAL_ENGINE else spawn_core  # others need no torch
-        await self.link.connect_to(target_of(self._connected_by, self._began, spawn))
+        if self._connected_by.core or self._connected_by.engine != LOCAL_ENGINE:
+            self._waiting.close()  # others need no torch
+        await self.link.connect_to(target_of(self._connected_by, self._began, self._waiting.spawn))
         await self._connect_next_edits(self._connected_by)
 
     async def _connect_next_edits(self, settings: Settings) -> None:

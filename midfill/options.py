@@ -25,7 +25,7 @@ def takes_settings(
     the errors of bad variables are not raised but passed to the command as `refused`.
     """
     shown = {name: _option(setting) for name, setting in SETTINGS.items() if name in only}
-    shown |= dict.fromkeys(REMOVED_SETTINGS, _hidden(bool))  # refused by name
+    shown |= {name: _hidden(type_) for name, (type_, _) in REMOVED_SETTINGS.items()}  # refused by name
     options = [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=option) for name, option in shown.items()
     ]
@@ -56,7 +56,7 @@ def _shown_as(
     return wrapper
 
 
-def _hidden(type_: type) -> Any:
+def _hidden(type_: Any) -> Any:
     """The annotation of an option that is refused by name."""
     return Annotated[type_ | None, typer.Option(hidden=True)]
 

@@ -19,6 +19,7 @@ import msgspec
 from protocol.errors import BadSettings
 from protocol.settings import (
     ENVIRONMENT_PREFIX,
+    REMOVED_CHOICES,
     REMOVED_SETTINGS,
     SETTINGS,
     Setting,
@@ -82,7 +83,8 @@ def with_options(base: Settings, options: Mapping[str, object]) -> Settings:
 
 
 def with_json(base: Settings, given: object) -> tuple[Settings, tuple[BadSettings, ...]]:
-    """`base` overridden by an editor's JSON object, and an error for each unknown key.
+    """`base` overridden by an editor's JSON object, and an error for each unknown key, and each name that a list may no
+    longer hold.
 
     Keys are in camelCase or snake_case. Editors send the settings of all programs to each of them: ours are under the
     key `midfill`, or the whole object if one of its keys is a setting. Lua writes an empty object as an empty list.
@@ -97,8 +99,12 @@ def with_json(base: Settings, given: object) -> tuple[Settings, tuple[BadSetting
     named = {_snake_case(str(key)): value for key, value in given.items()}
     named = {name: value for name, value in named.items() if name not in _OF_COPILOT_CLIENTS}
     known = {name: value for name, value in named.items() if name in SETTINGS}
-    unknown = tuple(BadSettings(_unknown(name, json_name)) for name in named if name not in known)
-    return _overlay(base, known, _typed, json_name), unknown
+    problems = [_unknown(name, json_name) for name in named if name not in known]
+    for name, removed in REMOVED_CHOICES.items():
+        if isinstance(items := known.get(name), list):
+            known[name] = [item for item in items if item not in [*removed]]  # not all are hashable
+            problems += [f"{json_name(name)}: `{item}` {instead}" for item, instead in removed.items() if item in items]
+    return _overlay(base, known, _typed, json_name), tuple(map(BadSettings, problems))
 
 
 def with_json_text(base: Settings, text: str) -> Settings:
@@ -141,7 +147,7 @@ def _overlay(
 def _unknown(name: str, named: Callable[[str], str]) -> str:
     """Without the value, which may be a secret."""
     if name in REMOVED_SETTINGS:
-        return f"{named(name)} is no longer a setting: {REMOVED_SETTINGS[name]}"
+        return f"{named(name)} is no longer a setting: {REMOVED_SETTINGS[name][1]}"
     (nearest,) = difflib.get_close_matches(name, SETTINGS, n=1, cutoff=0.0)
     return f"unknown setting {named(name)}: did you mean {named(nearest)}?"
 

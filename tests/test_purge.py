@@ -50,6 +50,7 @@ class Editor:
         return opened
 
     async def ask(self, opened: OpenDocument, line: int = 0) -> None:
+        await opened.gather(Position(line, 0), self.session.settings)
         await self.session.suggest(opened, Query(Position(line, 0)))
 
     def close(self, opened: OpenDocument) -> None:
@@ -106,10 +107,12 @@ async def editor(options: EngineOptions, tmp_path: Path) -> AsyncIterator[Editor
 async def test_a_file_that_lent_text_and_becomes_excluded(
     editor: Editor, options: EngineOptions, closed: bool, file: str
 ) -> None:
-    lib = editor.open("lib.py", f"def {MARK}_crossing():\n    return 1\n" * 8)
-    main = editor.open("main.py", (SOURCE / "documents" / "documents.py").read_text())
+    text = (SOURCE / "documents" / "documents.py").read_text()
+    lib = editor.open("lib.py", "".join((f"def {MARK}_crossing():\n", *text.splitlines(keepends=True)[84:87])))
+    main = editor.open("main.py", text)
     for line in (5, 60, 100):
         await editor.ask(main, line)
+    assert [each.uri for each in main.workspace.pool.selection(main.session)] == [lib.document.uri]
     await editor.ask(lib)
     if closed:
         editor.close(lib)

@@ -4,11 +4,10 @@ import { cpSync, existsSync, readFileSync, rmSync, writeFileSync } from "node:fs
 import { build } from "esbuild";
 
 const folder = "../inference/core/static";
-const pages = ["playground"];
 
 rmSync(folder, { recursive: true, force: true });
 const { metafile } = await build({
-  entryPoints: pages.flatMap((page) => [`src/${page}.ts`, `src/${page}.css`]),
+  entryPoints: ["src/playground.ts", "src/playground.css"],
   bundle: true,
   minify: true,
   format: "iife", // browsers send an Origin with modules, which the core refuses
@@ -17,7 +16,7 @@ const { metafile } = await build({
   metafile: true,
   outdir: folder,
 });
-for (const file of [...pages.map((page) => `${page}.html`), "icon.svg"]) {
+for (const file of ["playground.html", "icon.svg"]) {
   cpSync(`src/${file}`, `${folder}/${file}`);
 }
 

@@ -59,7 +59,7 @@ class SnippetPool:
 
     def uris_for(self, uri: str) -> Collection[str]:
         """The documents that snippets of a prompt of `uri` may be taken from."""
-        return {proposal.uri for proposal in self._gathered.get(uri, ())}
+        return {each.uri for each in (*self._gathered.get(uri, ()), *self._selections.get(uri, ()))}
 
     @property
     def documents(self) -> Iterable[OpenText]:
@@ -71,8 +71,12 @@ class SnippetPool:
         return self._selections.get(uri, ())
 
     def visited(self, document: Document, line: int) -> None:
-        """The user is at this line of the document."""
+        """The user looks at this line of the document."""
         self._baselines.viewed(document)
+        self.edited(document, line)
+
+    def edited(self, document: Document, line: int) -> None:
+        """The user has edited the document at this line: not a look, after which an old edit would be forgotten."""
         self._documents.pop(document.uri, None)
         self._documents[document.uri] = OpenText(document, line)
         _drop_oldest(self._documents, _MAX_DOCUMENTS)

@@ -48,7 +48,7 @@ class WaitingCore:
         try:
             process.stdin.write(json.dumps(given).encode())
             process.stdin.flush()
-        except OSError:  # it has ended
+        except (OSError, ValueError):  # it has ended, or been closed meanwhile
             self.close()
             return spawn(command, log_file, environment)
         self.close()

@@ -1,4 +1,4 @@
-"""Git as a program: asks it about repositories that may be hostile, and which ignored files they track."""
+"""Git as a program: asks it about repositories that may be hostile, and which files they track."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path, PurePosixPath
 from threading import Timer
 
 _MOST_SECONDS = 5.0
-_MOST_BYTES = 1 << 22  # of the names that are read
+_MOST_BYTES = 1 << 23  # of the names that are read: about 150,000 files
 # Git runs no program that the repository names, writes nothing and fetches nothing.
 _GIT = ("git", "-c", "core.fsmonitor=false", "-c", "core.quotePath=false")
 _ENVIRONMENT = {
@@ -42,26 +42,30 @@ def git_output(arguments: Sequence[str], root: Path, most_bytes: int, environmen
         with git:
             assert git.stdout is not None, "it is a pipe"
             text = git.stdout.read(most_bytes)
-            git.kill()
+            is_cut = len(text) == most_bytes
+            if is_cut:
+                git.kill()
     finally:
         late.cancel()
-    return text
+    return text if is_cut or git.returncode == 0 else b""
 
 
 @dataclass(frozen=True, slots=True)
 class Tracked:
-    """The tracked files of a repository that its rules match, by their paths below its root with `/`, and the folders
-    that hold them: git ignores none of them.
+    """The files that a repository tracks, by their paths below its root with `/`, and the folders that hold them: git
+    ignores none of them.
     """
 
     files: frozenset[str] = frozenset()
     folders: frozenset[str] = frozenset()
 
 
-def tracked_though_ignored(root: Path) -> Tracked:
-    """What git says of the repository at `root`; nothing where git cannot be asked."""
-    said = git_output(("ls-files", "-z", "--cached", "--ignored", "--exclude-standard"), root, _MOST_BYTES)
-    files = frozenset(map(os.fsdecode, said.split(b"\0")[:-1]))
+def tracked_in(root: Path) -> Tracked | None:
+    """What the index of the repository at `root` says, whatever its rules; None where git says nothing."""
+    said = git_output(("ls-files", "-z", "--cached"), root, _MOST_BYTES)
+    if not said:
+        return None
+    files = frozenset(said.decode("utf-8", "surrogateescape").split("\0")[:-1])
     parents = {path.rpartition("/")[0] for path in files}
     return Tracked(files, frozenset(folder for parent in parents for folder in _with_outer(parent)))
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import logging
+import math
 import os
 import stat
 import sys
@@ -17,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal, TypeVar
 
-from lsp_server.exclusion.git import Tracked, tracked_though_ignored
+from lsp_server.exclusion.git import Tracked, tracked_in
 from lsp_server.exclusion.ignore_rules import IgnoreRules, TooManyWildcards
 
 Cause = Literal["secret", "gitignore", "midfillignore", "other", "unchecked"]
@@ -59,7 +60,7 @@ class IgnoreFile:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Repository:
-    """A repository's root, a signature that changes with its index, and what it tracks though its rules match."""
+    """A repository's root, and its index: a signature that changes with it, and what it tracks."""
 
     root: Path
     signature: Callable[[], object]
@@ -173,6 +174,7 @@ _IGNORE_CASE = sys.platform in ("win32", "darwin")
 _NOT_THERE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP})
 _MAX_REMEMBERED = 1 << 15
 _MOST_BYTES = 1 << 21  # of one ignore file
+_ASK_AGAIN_S = 30.0  # after which git is asked again that has not answered
 _MOST_REPORTED = 10  # bad lines of one ignore file
 
 
@@ -202,7 +204,7 @@ class IgnoreFiles:
         self._signatures: dict[str, object] = {}
         # By their signature:
         self._ignore_files: dict[tuple[str, str], tuple[object, IgnoreFile]] = {}
-        self._tracked: dict[str, tuple[object, Tracked]] = {}
+        self._tracked: dict[str, tuple[object, float, Tracked]] = {}
 
     def verdict(self, path: Path) -> Verdict | None:
         """Which rule of which file excludes the file at `path`, or None."""
@@ -272,13 +274,14 @@ class IgnoreFiles:
         return file
 
     def _index(self, root: Path, path: str) -> Tracked:
-        """The files that the repository tracks though its rules match; git is asked once its index has changed."""
+        """What the repository tracks; git is asked once its index has changed, or its last answer was none."""
         signature = self._signature(path)
-        known_signature, known = self._tracked.get(path, (None, Tracked()))
-        if signature != known_signature:
+        known_signature, asks_again, known = self._tracked.get(path, (None, math.inf, Tracked()))
+        if signature != known_signature or self._now() >= asks_again:
             _make_room(self._tracked, most=8)
-            known = tracked_though_ignored(root)
-            self._tracked[path] = signature, known
+            said = tracked_in(root)
+            known, asks_again = (Tracked(), self._now() + _ASK_AGAIN_S) if said is None else (said, math.inf)
+            self._tracked[path] = signature, asks_again, known
         return known
 
     def _signature(self, path: str) -> object:

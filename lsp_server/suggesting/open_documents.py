@@ -113,7 +113,7 @@ class OpenDocument:
             self.cells.refresh()
             in_source = self.cells.change(self.document, change)
         self.planner.edited(in_source)
-        self.workspace.pool.visited(self.source, in_source.first)
+        self.workspace.pool.edited(self.source, in_source.first)
         self.cursor = self.document.nearest(follow_cursor(self.cursor, edit))
         self.latest.supersede()
         self.edits += 1

@@ -135,11 +135,11 @@ def test_a_command_that_is_no_longer_one_is_refused_by_name() -> None:
     assert str(refusal).startswith("`midfill demo` is no longer a command: `midfill play` shows")
 
 
-@pytest.mark.parametrize("option", ["--exact", "--no-exact"])
-def test_an_option_that_is_no_longer_one_is_refused_by_name(served: list[Any], option: str) -> None:
-    result = CliRunner().invoke(app, ["core", option])
+@pytest.mark.parametrize("option", [["--exact"], ["--no-exact"], ["--suggest-in", "comments"], ["--disabled-folders", "/a,/b"]])
+def test_an_option_that_is_no_longer_one_is_refused_by_name(served: list[Any], option: list[str]) -> None:
+    result = CliRunner().invoke(app, ["core", *option])
     assert isinstance(result.exception, BadSettings)
-    assert str(result.exception).startswith("--exact is no longer a setting: the CPU kernel gives the same bits")
+    assert str(result.exception).startswith(f"{option[0].replace('--no-', '--')} is no longer a setting: ")
     assert served == []
 
 

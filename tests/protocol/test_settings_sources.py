@@ -110,6 +110,9 @@ def test_secrets_are_not_shown() -> None:
         ({"maxTokns": 3}, "unknown setting maxTokns: did you mean maxTokens?"),
         ({"zzz": None}, "unknown setting zzz: did you mean "),
         ({"exact": True}, "exact is no longer a setting: the CPU kernel gives the same bits"),
+        ({"suggestIn": ["comments"]}, "suggestIn is no longer a setting: suggestions come in comments and strings too"),
+        ({"disabledFolders": []}, "disabledFolders is no longer a setting: a `.midfillignore` in the folder"),
+        ({"contextSources": ["visits", "edits"]}, "contextSources: `visits` is no longer a source: "),
     ],
 )
 def test_keys_of_an_editor_that_are_no_settings_are_named_and_the_others_taken(given: object, message: str) -> None:
@@ -117,6 +120,7 @@ def test_keys_of_an_editor_that_are_no_settings_are_named_and_the_others_taken(g
     settings, (unknown,) = with_json(DEFAULTS, {"midfill": {"multiLine": False, **given}})
     assert message in str(unknown)
     assert not settings.multi_line
+    assert settings.context_sources == (("edits",) if "contextSources" in given else DEFAULTS.context_sources)
 
 
 def test_every_number_has_its_limits() -> None:

@@ -46,12 +46,18 @@ export class AcceptedText {
       return false; // a key inserts one character
     }
     const part = { start: change.rangeOffset, end: change.rangeOffset + change.text.length };
-    const isPart = part.start >= suggested.start && suggested.text.startsWith(textOf({ start: suggested.start, end: part.end }));
+    const accepted = withLf(textOf({ start: suggested.start, end: part.end }));
+    const isPart = part.start >= suggested.start && withLf(suggested.text).startsWith(accepted);
     if (isPart) {
       this.accept(uri, part);
     }
     return isPart;
   }
+}
+
+/** A document's line ends need not be the suggestion's. */
+function withLf(text: string): string {
+  return text.replaceAll("\r\n", "\n");
 }
 
 /** Where a text is after a change; one that overlaps it goes with it. */

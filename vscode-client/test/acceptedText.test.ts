@@ -53,3 +53,10 @@ test("words of a suggestion are accepted one by one, and keys accept nothing", (
   edited.accepted.isSuggested(HERE, 0, undefined);
   assert.equal(edited.change(17, 17, "zz"), false);
 });
+
+test("lines of a suggestion are accepted whose ends are the document's", () => {
+  const edited = new Edited("x = (\r\n");
+  edited.accepted.isSuggested(HERE, 7, "  first,\n  last)");
+  assert.equal(edited.change(7, 7, "  first,\r\n"), true);
+  assert.equal(edited.change(17, 17, "  last"), true);
+});

@@ -28,6 +28,10 @@ export function milliseconds(ms: number): string {
   return ms < 10 ? ms.toFixed(1) : count(Math.round(ms));
 }
 
+export function bytes(size: number): string {
+  return size < 1e9 ? `${(size / 1e6).toFixed(size < 1e7 ? 1 : 0)} MB` : `${(size / 1e9).toFixed(1)} GB`;
+}
+
 /** Columns of requests, the latest at the right; the tallest column in sight fills the height. */
 export class Strip {
   readonly #parent: HTMLElement;

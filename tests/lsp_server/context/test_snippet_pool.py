@@ -40,7 +40,8 @@ class Workspace:
         document = self.documents[name]
         end = Position(min(line + removed, len(document.lines) - 1), 0)
         document.apply(Edit(Position(line, 0), end, text))
-        self.visit(name, line)
+        self.pool.edited(document, line)
+        self.places.insert(0, (name, line))
 
     def close(self, name: str) -> None:
         del self.documents[name]
@@ -83,6 +84,23 @@ def test_the_sources_are_told() -> None:
     workspace.visit("b", 0)
     workspace.visit("c", 0)
     assert workspace.context("a", BUDGET).sources == {uri("b"), uri("c")}
+
+
+def test_a_chunk_that_is_kept_may_be_taken_from_its_document_again() -> None:
+    workspace = Workspace("b")
+    workspace.snippets()
+    workspace.pool.gathered(uri("a"), (), ())
+    assert set(workspace.pool.uris_for(uri("a"))) == {uri("b")}
+
+
+def test_an_edit_is_no_look_at_the_document() -> None:
+    workspace = Workspace()
+    for line in (3, 5):
+        workspace.edit("b", line, "new\n")
+    assert list(workspace.pool.edits(uri("a"))) == []
+    workspace.visit("b", 3)
+    workspace.edit("b", 7, "new\n")
+    assert [each.first for each in workspace.pool.edits(uri("a"))] == [7]
 
 
 def test_a_chunk_stays_when_its_place_moves_within_it() -> None:

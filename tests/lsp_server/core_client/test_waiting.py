@@ -5,6 +5,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from unittest.mock import AsyncMock
 
 import psutil
 import pytest
@@ -12,6 +13,7 @@ import pytest
 from lsp_server.core_client.link import local_core
 from lsp_server.core_client.processes import CoreProcess
 from lsp_server.core_client.waiting import CORE, WaitingCore
+from lsp_server.launch import make_server
 from protocol.errors import AlreadyServed, BadSettings
 from protocol.rendezvous import address_file, hold, runtime_folder
 from protocol.settings import Settings
@@ -82,6 +84,27 @@ def test_none_waits_beside_a_core_or_another_one(waiting: WaitingCore) -> None:
         assert process_of(third).wait(PATIENCE_S) == AlreadyServed.exit_status
         later = third.spawn([*CORE, str(file.with_suffix(".log")), "{"], file.with_suffix(".log"), {})
     assert later.wait(PATIENCE_S) == BadSettings.exit_status
+
+
+def test_a_core_is_started_where_the_one_that_waits_was_closed(waiting: WaitingCore) -> None:
+    first = process_of(waiting)
+    assert first.stdin is not None
+    first.stdin.close()
+    log = runtime_folder() / "closed.log"
+    later = waiting.spawn([*CORE, str(log), "{"], log, {})
+    assert (later.wait(PATIENCE_S), first.wait(PATIENCE_S)) == (BadSettings.exit_status, 0)
+
+
+@pytest.mark.parametrize("settings", [Settings(core="ws://127.0.0.1:1"), Settings(engine="echo")])
+async def test_none_waits_beside_a_core_elsewhere_or_another_engine(
+    waiting: WaitingCore, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    process = process_of(waiting)
+    server = make_server(settings, waiting)
+    monkeypatch.setattr(server.link, "connect_to", AsyncMock())
+    await server.connect()
+    assert process.wait(PATIENCE_S) == 0
+    await server.leave()
 
 
 def test_it_starts_before_the_language_server_is_imported() -> None:

@@ -231,13 +231,17 @@ def test_what_another_arrangement_changes_is_reported() -> None:
     assert cells.document.text == "a = 1\nend\nb = 1\nend\n"
 
 
-async def test_a_cell_that_was_viewed_and_taken_out_lends_no_lines(editor: Editor, core: FakeCore) -> None:
-    open_notebook(editor, item("a", "x = 1\n"), item("b", "y = 2\n" * 40))
-    assert await editor.suggest(39, 0, uri=uri("b"))
-    splice(editor, types.NotebookCellArrayChange(1, 1), closed=["b"])
-    editor.open("z = ")
-    assert await editor.suggest(0, 4)
-    assert [each.text for each in core.asked[-1].prompt.context] == ["x = 1\n\n"]
+async def test_a_cell_that_was_viewed_and_taken_out_lends_no_lines(core: FakeCore) -> None:
+    documents = EditingSession(core, Settings(), "test", lambda cost: None).documents
+    for name, text in ("a", "value = 1\n"), ("b", "value = 2\n" * 40):
+        documents.open(uri(name), "python", 1, text)
+    documents.splice_cells(NOTEBOOK, 0, 0, [uri("a"), uri("b")])
+    documents[uri("b")].look_at(Position(39, 0))
+    documents.splice_cells(NOTEBOOK, 1, 1, [])
+    documents.close(uri("b"))
+    opened = documents.open("file:///project/a.py", "python", 1, "value = ")
+    await opened.gather(Position(0, 8), Settings())
+    assert [each.text for each in opened.plan(Position(0, 8)).prompt.context] == ["value = 1\n\n"]
 
 
 async def test_a_closed_notebook_is_released(editor: Editor, core: FakeCore) -> None:

@@ -1,8 +1,9 @@
-"""Files that git tracks though its rules match, by git itself, in repositories that may be damaged or hostile."""
+"""Files that git tracks, which it does not ignore, by git itself, in repositories that may be damaged or hostile."""
 
 import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -66,6 +67,42 @@ def test_a_forced_add_counts_from_the_next_look_on(tmp_path: Path) -> None:
     rules = exclusion.rules_of(tmp_path / "build")
     assert admission not in rules.admissions
     assert rules.admission("made.py") is None
+
+
+def test_a_file_is_tracked_whichever_rule_comes_to_match_it(tmp_path: Path) -> None:
+    time = 0.0
+    exclusion = Exclusion([tmp_path.as_uri()], lambda: time, recheck_s=2.0)
+    repository(tmp_path, "made.py", "kept.py")
+    (tmp_path / ".gitignore").write_text("kept.py\n")
+    assert exclusion.reason((tmp_path / "kept.py").as_uri()) is None
+    (tmp_path / ".gitignore").write_text("kept.py\nmade.py\n")
+    time += 2.0
+    assert exclusion.reason((tmp_path / "made.py").as_uri()) is None
+
+
+def test_git_is_asked_again_when_it_has_not_answered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    time = 0.0
+    exclusion = Exclusion([tmp_path.as_uri()], lambda: time, recheck_s=2.0)
+    repository(tmp_path, "made.py")
+    (tmp_path / ".gitignore").write_text("made.py\n")
+    uri = (tmp_path / "made.py").as_uri()
+    with monkeypatch.context() as without_git:
+        without_git.setenv("PATH", str(tmp_path))
+        assert exclusion.reason(uri) == "made.py in .gitignore, line 1"
+    time += 60.0
+    assert exclusion.reason(uri) is None
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="file systems there have no such names")
+def test_a_name_that_is_not_utf_8_is_tracked(tmp_path: Path) -> None:
+    name = os.fsdecode(b"caf\xe9.py")
+    repository(tmp_path)
+    (tmp_path / name).touch()
+    (tmp_path / ".gitignore").write_text("*.py\n")
+    rules = Exclusion([tmp_path.as_uri()], lambda: 0.0).rules_of(tmp_path)
+    assert rules.admission(name) is None
+    git(tmp_path, "add", "--force", ".")
+    assert Exclusion([tmp_path.as_uri()], lambda: 0.0).rules_of(tmp_path).admission(name) is not None
 
 
 def test_tracking_undoes_no_rule_of_midfillignore_nor_of_another_repository(tmp_path: Path) -> None:
