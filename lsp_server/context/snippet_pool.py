@@ -59,7 +59,7 @@ class SnippetPool:
 
     def uris_for(self, uri: str) -> Collection[str]:
         """The documents that snippets of a prompt of `uri` may be taken from."""
-        return {each.uri for each in (*self._gathered.get(uri, ()), *self._selections.get(uri, ()))}
+        return {each.uri for each in self._gathered.get(uri, ())} | {each.uri for each in self._selections.get(uri, ())}
 
     @property
     def documents(self) -> Iterable[OpenText]:

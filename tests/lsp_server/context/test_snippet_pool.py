@@ -45,6 +45,7 @@ class Workspace:
 
     def close(self, name: str) -> None:
         del self.documents[name]
+        self.places = [place for place in self.places if place[0] != name]
         self.pool.closed(uri(name))
 
     def context(self, name: str, budget: int, *, adds: bool = True) -> Context:

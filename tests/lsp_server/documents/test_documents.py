@@ -231,7 +231,8 @@ def test_what_another_arrangement_changes_is_reported() -> None:
     assert cells.document.text == "a = 1\nend\nb = 1\nend\n"
 
 
-async def test_a_cell_that_was_viewed_and_taken_out_lends_no_lines(core: FakeCore) -> None:
+async def test_a_cell_that_was_viewed_and_taken_out_lends_no_lines() -> None:
+    core = EngineCore(load_dry_engine(EngineOptions(TINY_MODEL)))
     documents = EditingSession(core, Settings(), "test", lambda cost: None).documents
     for name, text in ("a", "value = 1\n"), ("b", "value = 2\n" * 40):
         documents.open(uri(name), "python", 1, text)
