@@ -369,10 +369,9 @@ class LocalCore:
             if status == AlreadyServed.exit_status:
                 return None
             if status == BadInput.exit_status:
-                lines = self._last_lines() or ["it logged nothing"]  # torch may log behind what the core said
-                said = next(
-                    (line for line in reversed(lines) if line.startswith("midfill: ")), lines[-1]
-                )  # torch may log behind it
+                lines = self._last_lines() or ["it logged nothing"]
+                own = [line for line in lines if line.startswith("midfill: ")]  # torch may log behind it
+                said = (own or lines)[-1]
                 raise BadInput(f"{said.removeprefix('midfill: ')} (log: {self._log_file})")
             if status is not None:
                 raise CoreUnavailable(self._say(f"the core exited with status {status}"))
