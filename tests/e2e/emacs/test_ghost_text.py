@@ -42,7 +42,7 @@ def file(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def emacs(file: Path, runtime: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Terminal]:
-    """Emacs with the file, ready, its cursor behind the last `return`."""
+    """Emacs with the file, connected to a core, its cursor behind the last `return`."""
     variables = {"RUNTIME_DIR": runtime, "MODEL": "tiny", "EXIT_AFTER_S": 30}
     for name, value in {"HOME": tmp_path, **{f"MIDFILL_{name}": value for name, value in variables.items()}}.items():
         monkeypatch.setenv(name, str(value))
@@ -52,7 +52,8 @@ def emacs(file: Path, runtime: Path, tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert tmux is not None, "these tests need tmux"
     command = [EMACS, "-nw", "-Q", "-l", str(init), "+6:12", str(file)]
     with running(Path(tmux), tmp_path, command) as terminal:
-        until(lambda: " midfill " in terminal.screen() or " midfill)" in terminal.screen(), terminal)
+        connected = (" midfill ", " midfill)", "midfill:unloaded")  # the first key loads the model
+        until(lambda: any(mode in terminal.screen() for mode in connected), terminal)
         yield terminal
 
 
