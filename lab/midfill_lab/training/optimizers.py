@@ -181,6 +181,16 @@ class MasterWeights(Trained):
         self.named = {name: nn.Parameter(weight.detach().float().clone()) for name, weight in model.named_parameters()}
 
     @torch.no_grad()
+    def lower(self) -> None:
+        """Make the model's parameters bf16.
+
+        Its buffers keep their precision: the frequencies of rotary positions, rounded to bf16, would turn queries at a
+        distance of 1,000 tokens by 1.4 radians from where they are when it is served.
+        """
+        for weight in self._weights:
+            weight.data = weight.data.to(torch.bfloat16)
+
+    @torch.no_grad()
     def take_gradients(self) -> None:
         having = [pair for pair in zip(self._weights, self.named.values(), strict=True) if pair[0].grad is not None]
         taken: dict[nn.Parameter, Tensor] = {}

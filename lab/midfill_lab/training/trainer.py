@@ -224,8 +224,9 @@ class Trainer:
         self.model = start_model(options, vocabulary)
         nn.Module.to(self.model, device.torch)
         if options.mixed_precision is None:
-            self.trained: Trained = MasterWeights(self.model, options.quantization)
-            nn.Module.to(self.model, torch.bfloat16)
+            masters = MasterWeights(self.model, options.quantization)
+            masters.lower()
+            self.trained: Trained = masters
         else:
             self.trained = OwnWeights(self.model)
         self._optimizers = build_optimizers(self.trained.named, options)

@@ -120,7 +120,19 @@ def test_a_saved_state_goes_on_as_if_nothing_had_happened() -> None:
 def bf16_model(vocabulary: Vocabulary) -> tuple[torch.nn.Module, MasterWeights]:
     model: torch.nn.Module = build_model(TINY, vocabulary)
     masters = MasterWeights(model)
-    return model.to(torch.bfloat16), masters
+    masters.lower()
+    return model, masters
+
+
+def test_positions_keep_their_precision_in_bf16(vocabulary: Vocabulary) -> None:
+    model, _ = bf16_model(vocabulary)
+    exact: torch.nn.Module = build_model(TINY, vocabulary)
+    positions = torch.arange(4096)[None]
+    turned, expected = (
+        each.get_submodule("model.rotary_emb")(torch.zeros(1, dtype=torch.float32), positions) for each in (model, exact)
+    )
+    assert {weight.dtype for weight in model.parameters()} == {torch.bfloat16}
+    assert all(mine.equal(other) for mine, other in zip(turned, expected, strict=True))
 
 
 def test_every_parameter_is_either_a_matrix_or_another(vocabulary: Vocabulary) -> None:
