@@ -59,7 +59,7 @@ def random_engine(
     folder: Path | None = None,
     slots: int = SLOTS,
     store_bytes: int = STORE_BYTES,
-    split_attention: bool = False,
+    split_attention: bool = True,
 ) -> tuple[Engine, GraphedDecoder]:
     """An engine of the model of this name, as the core would have it, with random weights: no checkpoint is read."""
     model, weights = graphed_of(card, sizes, name, spelled_tokens(tokenizer), split_attention=split_attention)
@@ -115,7 +115,7 @@ def play(engine: Engine, requests: Sequence[CompletionRequest], eager: Eager | N
 
 
 def session_rows(
-    card: Card, sizes: Sizes, name: str, tokenizer: TextTokenizer, requests: int, *, split_attention: bool = False
+    card: Card, sizes: Sizes, name: str, tokenizer: TextTokenizer, requests: int, *, split_attention: bool = True
 ) -> Iterator[Row]:
     """The recorded session on a random model, after its graphs are recorded; the first prompt is cold."""
     engine, model = random_engine(card, sizes, name, tokenizer, split_attention=split_attention)

@@ -49,7 +49,7 @@ def sections(card: Card, sizes: Sizes) -> list[Section]:
 
 
 def graphed_of(
-    card: Card, sizes: Sizes, name: str, spelled: Tensor | None = None, *, split_attention: bool = False
+    card: Card, sizes: Sizes, name: str, spelled: Tensor | None = None, *, split_attention: bool = True
 ) -> tuple[GraphedDecoder, DecoderWeights]:
     """The model of this name with random bfloat16 weights, on the card."""
     weights = random_weights(sizes.models[name], torch.bfloat16, card.device, spelled)

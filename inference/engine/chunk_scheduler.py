@@ -21,8 +21,8 @@ LONG_CHUNK = 2 * SMALL_CHUNK
 SHARED_CHUNK_S = 0.01
 """Intended duration of the extra work in a forward, which bounds the wait of another user's keystroke."""
 
-ALONE_CHUNK_S = 0.02
-"""Intended duration of a forward with a long chunk while only one user is active, where chunks may grow."""
+ALONE_CHUNK_S = 0.04
+"""While only one user is active, long chunks double, where they may grow, as long as a forward takes no longer."""
 
 PREFETCH_CHUNK_S = 0.1
 """Longest intended duration of a forward of a prefetch, which bounds the wait of the next keystroke."""
@@ -74,7 +74,7 @@ class ChunkScheduler:
     Debts end once no request is at work.
 
     While several users are active, the extra work of a forward takes about SHARED_CHUNK_S by the measured speed; while
-    one is, the chunks of long prompts grow with the speed up to `most_tokens`.
+    one is, the chunks of long prompts grow as far as forwards stay short, up to `most_tokens`.
     """
 
     def __init__(self, chunk_tokens: int, most_tokens: int = 0, speed: PrefillSpeed | None = None) -> None:
@@ -83,7 +83,7 @@ class ChunkScheduler:
         self._speed = speed
         self._chunk_tokens = chunk_tokens  # of a long prompt, while only one user is active, unless it may grow
         self._most_tokens = max(chunk_tokens, most_tokens)
-        self._full_tokens_per_s = 0.0  # of the last forward with a long chunk of at least `_chunk_tokens`
+        self._alone_tokens = chunk_tokens  # the same, as grown
         self._began: dict[str, float] = {}  # user, or client without one -> when it last began a request
         self._tokens_per_s = math.inf  # of the last forward with a long chunk
         self._light: tuple[Run, ...] = ()  # in the forward that `next` has chosen, and what it has beside them:
@@ -108,8 +108,7 @@ class ChunkScheduler:
 
     def _chunk_tokens_for(self, user: str, now: float) -> int:
         if not self._others_are_active(user, now):
-            fast = int(self._full_tokens_per_s * ALONE_CHUNK_S) // LONG_CHUNK * LONG_CHUNK
-            return max(self._chunk_tokens, min(fast, self._most_tokens))
+            return self._alone_tokens
         affordable = min(self._tokens_per_s * SHARED_CHUNK_S, self._chunk_tokens)
         return min(max(int(affordable) // SMALL_CHUNK, 1) * SMALL_CHUNK, self._chunk_tokens)
 
@@ -154,8 +153,11 @@ class ChunkScheduler:
         self._tokens_per_s = tokens / max(seconds, 1e-9)
         if self._speed is not None:
             self._speed.note(tokens, seconds)
-        if tokens >= self._chunk_tokens:
-            self._full_tokens_per_s = self._tokens_per_s
+        # A GPU takes as long for 2,000 tokens as for 200 where its CPU launches kernels slowly: no speed tells that.
+        if tokens >= self._alone_tokens and seconds <= ALONE_CHUNK_S:
+            self._alone_tokens = min(2 * self._alone_tokens, self._most_tokens)
+        elif tokens >= self._alone_tokens and seconds > 2 * ALONE_CHUNK_S:
+            self._alone_tokens = max(self._alone_tokens // 2, self._chunk_tokens)
 
     def take_ended(self) -> list[Request]:
         ended = [run.request for run in self.runs if run.chunk is None]

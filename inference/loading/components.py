@@ -71,7 +71,7 @@ def load_decoder(
         log.info("the CPU kernel is not used: %s", reason)
     weights = _read_weights(checkpoint, shape, device, dtype, options.weights, report)
     decoder = Decoder(shape, checkpoint.config, weights, context_tokens)
-    return GraphedDecoder(decoder, split_attention=options.split_attention) if device.type == "cuda" else decoder
+    return GraphedDecoder(decoder) if device.type == "cuda" else decoder
 
 
 def _load_on_kernel(

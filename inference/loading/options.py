@@ -28,7 +28,6 @@ class EngineOptions(CoreSettings):
     batching: bool = True  # requests share forwards, as many as there are slots
     speculation: bool = True  # drafts are verified in one forward
     kernel: bool = True  # the CPU kernel, if available
-    split_attention: bool = False  # in CUDA graphs, if Triton is installed
 
     @property
     def store_bytes(self) -> int | None:

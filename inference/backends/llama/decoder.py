@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 import torch.nn.functional as F  # noqa: N812 - torch's own convention
@@ -56,30 +56,13 @@ def _inverse_frequencies(architecture: Architecture, config: Mapping[str, Any]) 
     return frequencies.float(), float(scale)
 
 
-class SequenceSpan(Protocol):
-    """The location of one sequence's tokens: rows of a forward, and positions in a workspace."""
-
-    @property
-    def rows(self) -> slice:
-        """Rows of the forward."""
-
-    @property
-    def positions(self) -> slice | Tensor:
-        """In the workspace, as a slice or as int64 [tokens]."""
-
-    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
-        """Write k and v [kv_heads, tokens, head_dim] to the workspace.
-
-        Returns the attention of q [kv_heads, group, tokens, head_dim] to them and what is before, shaped as q; `scale`
-        is the factor of the scores.
-        """
-
-
 @dataclass(frozen=True, slots=True)
 class AttentionSpan:
-    """Implements `SequenceSpan` with torch's attention.
+    """The location of one sequence's tokens, and how they attend.
 
     Attributes:
+        rows: of the forward.
+        positions: in the workspace, as a slice or as int64 [tokens].
         visible: number of the workspace's tokens that attention receives.
         mask: [tokens, visible], or of each head of a group [group * tokens, visible]: added to attention scores; None
             if not needed. Flash attention takes none, except for `causal_lower_right`, which has no numbers.
@@ -94,11 +77,12 @@ class AttentionSpan:
     is_causal: bool = False
 
     def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
-        """As in the interface.
+        """Write k and v [kv_heads, tokens, head_dim] to the workspace.
 
-        The heads of a group share their keys without a copy. Those of a single token, or with a mask of each head, are
-        stacked as queries. Those of several tokens read the keys through a stride of zero, which torch's
-        memory-efficient kernel gets wrong with a mask of some widths on a GPU.
+        Returns the attention of q [kv_heads, group, tokens, head_dim] to them and what is before, shaped as q; `scale`
+        is the factor of the scores. The heads of a group share their keys without a copy. Those of a single token, or
+        with a mask of each head, are stacked as queries. Those of several tokens read the keys through a stride of
+        zero, which torch's memory-efficient kernel gets wrong with a mask of some widths on a GPU.
         """
         keys, values = self.workspace.buffer[layer].unsqueeze(2)  # each [kv_heads, 1, max_tokens, head_dim]
         keys[:, 0, self.positions] = k
@@ -125,8 +109,8 @@ class Decoder:
         self.device = weights.embedding.device
         dtype = weights.embedding.dtype
         self.kv_shape = KVShape(architecture.layers, architecture.kv_heads, architecture.head_dim, dtype)
-        self._weights = weights
-        self._cosines, self._sines = rotation_tables(architecture, config, context_tokens, dtype, self.device)
+        self.weights = weights
+        self.tables = rotation_tables(architecture, config, context_tokens, dtype, self.device)
 
     @property
     def arithmetic(self) -> str:
@@ -136,7 +120,7 @@ class Decoder:
 
     @property
     def weights_bytes(self) -> int:
-        return self._weights.nbytes
+        return self.weights.nbytes
 
     def new_workspace(self) -> KVWorkspace:
         return KVWorkspace(self.kv_shape, self.context_tokens, self.device)
@@ -159,14 +143,14 @@ class Decoder:
         token_ids = [token_id for chunk in chunks for token_id in chunk.token_ids]
         return self.hidden_of(torch.tensor(token_ids, device=self.device), self._spans(chunks))
 
-    def hidden_of(self, token_ids: Tensor, spans: Sequence[SequenceSpan]) -> Tensor:
+    def hidden_of(self, token_ids: Tensor, spans: Sequence[AttentionSpan]) -> Tensor:
         """As `hidden`, for token ids, int64 [tokens], on the device."""
         residual_scale = self.architecture.residual_scale
-        x = F.embedding(token_ids, self._weights.embedding)
+        x = F.embedding(token_ids, self.weights.embedding)
         if self.architecture.embedding_scale != 1:
             x = x * self.architecture.embedding_scale
-        tables = tuple(torch.cat([table[span.positions] for span in spans]) for table in (self._cosines, self._sines))
-        for index, layer in enumerate(self._weights.layers):
+        tables = tuple(torch.cat([table[span.positions] for span in spans]) for table in self.tables)
+        for index, layer in enumerate(self.weights.layers):
             attended = self._attention(index, layer, self._normed(x, layer.attention_norm), spans, tables)
             x = torch.add(x, attended, alpha=residual_scale)
             x = torch.add(x, self._mlp(layer, self._normed(x, layer.mlp_norm)), alpha=residual_scale)
@@ -175,7 +159,7 @@ class Decoder:
     @torch.inference_mode()
     def logits(self, hidden: Tensor) -> Tensor:
         """Logits [tokens, vocabulary] in float32 of hidden states [tokens, hidden]."""
-        logits = F.linear(self._normed(hidden, self._weights.final_norm), self._weights.head).float()
+        logits = F.linear(self._normed(hidden, self.weights.final_norm), self.weights.head).float()
         return logits if self.architecture.logits_scale == 1 else logits * self.architecture.logits_scale
 
     def _spans(self, chunks: Sequence[Chunk]) -> list[AttentionSpan]:
@@ -194,7 +178,7 @@ class Decoder:
         return spans
 
     def _attention(
-        self, index: int, layer: LayerWeights[Tensor], x: Tensor, spans: Sequence[SequenceSpan], tables: Sequence[Tensor]
+        self, index: int, layer: LayerWeights[Tensor], x: Tensor, spans: Sequence[AttentionSpan], tables: Sequence[Tensor]
     ) -> Tensor:
         """x: [tokens, hidden]; tables: cosines and sines [tokens, head_dim]; the result is [tokens, hidden]."""
         shape = self.architecture
@@ -225,5 +209,5 @@ class Decoder:
 
             return causal_lower_right(stop - start, stop)
         positions = torch.arange(stop, device=self.device)
-        scores = torch.zeros(stop - start, stop, dtype=self._weights.embedding.dtype, device=self.device)
+        scores = torch.zeros(stop - start, stop, dtype=self.weights.embedding.dtype, device=self.device)
         return scores.masked_fill_(positions > positions[start:stop, None], float("-inf"))

@@ -12,20 +12,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
 import torch
-from torch import Tensor
 
 from inference.backends import cuda
 from inference.backends.cuda import Replay
-from inference.backends.llama.decoder import AttentionSpan, Decoder, SequenceSpan
+from inference.backends.llama.decoder import AttentionSpan, Decoder
 from inference.backends.model import Choice, Chunk
 from inference.backends.sampling import best_tokens, choices, choose
 from kv_store.workspace import KVWorkspace
-
-if TYPE_CHECKING:
-    from inference.backends.llama.split_attention import SplitSpan
 
 TOKEN_BUCKETS = (1, 2, 4, 8, 16, 32)
 FIRST_BUCKETS = (1, 4, 16)
@@ -47,8 +42,8 @@ class GraphedDecoder:
     Padding writes KV behind the chunk, which is overwritten before any token attends to it.
     """
 
-    def __init__(self, decoder: Decoder, *, split_attention: bool = False) -> None:
-        """`split_attention`: whether graphs use it; if Triton or the shape of the heads forbids it, they do not."""
+    def __init__(self, decoder: Decoder, *, split_attention: bool = True) -> None:
+        """`split_attention`: whether graphs use it, where Triton is installed and computes such heads."""
         self.plain = decoder
         self.splits_attention = split_attention and _can_split(decoder)
         self._record = cuda.graph_recorder()
@@ -92,11 +87,8 @@ class GraphedDecoder:
 
     @torch.inference_mode()
     def forward(self, chunks: Sequence[Chunk]) -> list[tuple[Choice, ...]]:
-        """As in the interface; replays if every chunk has a graph, and there are few.
-
-        Graphs compute logits, so a forward without a wanted token is the decoder's.
-        """
-        runs = self._runs(chunks) if any(chunk.wanted for chunk in chunks) else []
+        """As in the interface; replays if every chunk has a graph, and there are few."""
+        runs = self._runs(chunks)
         if not runs:
             return self.plain.forward(chunks)
         answers = []
@@ -104,6 +96,8 @@ class GraphedDecoder:
             self._buffers.fill(run, key[2])
             self._replays[key]()
             answers += [self._buffers.choices(chunk, place * key[2]) for place, chunk in enumerate(run)]
+        if not any(answers):  # nothing has waited for the device
+            cuda.wait(self.device)
         return answers
 
     def _runs(self, chunks: Sequence[Chunk]) -> list[tuple[GraphKey, Sequence[Chunk]]]:
@@ -236,35 +230,32 @@ class _Buffers:
 
         Without a workspace, the kernels find those of the last `fill`.
         """
-        spans: list[SequenceSpan] = []
-        for place in range(sequences):
-            positions = self._starts[place] + self._positions[:tokens]
-            rows = slice(place * tokens, (place + 1) * tokens)
-            if workspace is None:
-                spans.append(self._split(place, rows, positions))
-            else:
-                spans.append(self._masked(workspace, rows, positions, visible))
         count = sequences * tokens
-        logits = self._decoder.logits(self._decoder.hidden_of(self._token_ids[:count], spans))
+        token_ids = self._token_ids[:count]
+        if workspace is None:
+            from inference.backends.llama.fused import hidden_of
+            from inference.backends.llama.split_attention import Places
+
+            hidden = hidden_of(self._decoder, token_ids, Places(self._addresses, self._starts, sequences, tokens, visible))
+        else:
+            hidden = self._decoder.hidden_of(token_ids, [self._masked(workspace, tokens, visible)])
+        logits = self._decoder.logits(hidden)
         best, logprobs = best_tokens(logits)
         for buffer, result in ((self._logits, logits), (self._best, best), (self._logprobs, logprobs)):
             buffer[:count] = result
 
-    def _masked(self, workspace: KVWorkspace, rows: slice, positions: Tensor, visible: int) -> SequenceSpan:
-        architecture, tokens = self._decoder.architecture, len(positions)
+    def _masked(self, workspace: KVWorkspace, tokens: int, visible: int) -> AttentionSpan:
+        architecture = self._decoder.architecture
+        positions = self._starts[0] + self._positions[:tokens]
         hidden_from = self._positions[:visible] > positions[:, None]
         mask = torch.zeros(tokens, visible, dtype=self._decoder.kv_shape.dtype, device=self._decoder.device)
         mask = mask.masked_fill_(hidden_from, float("-inf")).repeat(architecture.heads // architecture.kv_heads, 1)
-        return AttentionSpan(rows, positions, visible, workspace, mask if tokens > 1 else mask[:1])
-
-    def _split(self, place: int, rows: slice, positions: Tensor) -> SplitSpan:
-        from inference.backends.llama.split_attention import SplitSpan
-
-        start, address = self._starts[place : place + 1], self._addresses[place : place + 1]
-        return SplitSpan(rows, positions, start, address, self._decoder.context_tokens)
+        return AttentionSpan(slice(tokens), positions, visible, workspace, mask if tokens > 1 else mask[:1])
 
     def choices(self, chunk: Chunk, first: int) -> tuple[Choice, ...]:
         """The next token of each of the last `wanted` tokens of a chunk that begins at row `first`."""
+        if not chunk.wanted:
+            return ()
         stop = first + len(chunk.token_ids)
         rows = slice(stop - chunk.wanted, stop)
         if chunk.needs_logits:
@@ -273,10 +264,10 @@ class _Buffers:
 
 
 def _can_split(decoder: Decoder) -> bool:
-    """Whether `split_attention` can be imported here, and computes the decoder's heads."""
+    """Whether Triton is installed, and its kernels compute the decoder's heads."""
     try:
-        from inference.backends.llama.split_attention import is_supported
+        from inference.backends.llama.fused import is_supported
     except ImportError as error:
-        log.warning("attention is not split over keys: %s", error)
+        log.info("attention is not split over keys: %s", error)
         return False
     return is_supported(decoder.architecture, decoder.kv_shape.dtype)

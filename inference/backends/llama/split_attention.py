@@ -1,9 +1,10 @@
-"""Attention of a few new tokens to a workspace, split over its keys, for CUDA graphs: three Triton kernels.
+"""Attention of a few new tokens to workspaces, split over their keys, for CUDA graphs: three Triton kernels.
 
 Torch's attention computes one token on as many blocks as there are key-value heads, two to eight, and a GPU has over a
 hundred processors; with a mask it also reads all keys that could be visible. Here each block takes a part of the
-visible keys of one head, and a second kernel merges the parts. How many are visible, and the workspace's address, are
-read on the device: one graph serves every workspace and every length.
+visible keys of one head, and another kernel merges the parts. How many are visible, and the workspaces' addresses, are
+read on the device: one graph serves every workspace and every length. The first kernel turns queries and keys, and
+writes keys and values to the workspaces, which takes torch a dozen kernels.
 
 Only imported where Triton is installed. All tensors are of one dtype but for addresses, positions and the partial sums.
 """
@@ -20,66 +21,83 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from inference.checkpoints.architecture import Architecture
-
 KEYS = 64
 """Keys of a step of the loop; no part is smaller."""
 BLOCKS = 128
 """About so many blocks compute one token: as many as a large GPU has processors."""
 
-_TYPES = {torch.bfloat16: tl.bfloat16, torch.float16: tl.float16, torch.float32: tl.float32}
-
-
-def is_supported(architecture: Architecture, dtype: torch.dtype) -> bool:
-    """Whether the kernels compute heads of this size: a power of two, of at least 16 numbers, for tl.dot."""
-    size = architecture.head_dim
-    return dtype in _TYPES and size >= 16 and size & (size - 1) == 0
+TYPES = {torch.bfloat16: tl.bfloat16, torch.float16: tl.float16, torch.float32: tl.float32}
 
 
 @dataclass(frozen=True, slots=True)
-class SplitSpan:
-    """The rows of a forward as `AttentionSpan`, for tokens of one sequence that begin where the device says.
+class Heads:
+    """The attention of a model: how many heads of which size, and what is done to queries and keys.
 
     Attributes:
-        positions: of the tokens, int64 [tokens].
-        start: the first of them, int64 [1].
-        address: of the workspace's buffer, int64 [1].
+        size: numbers of a head.
+        group: query heads that share a key.
+        scale: factor of the scores.
+        epsilon: of the norms of queries and keys, in models that have them.
+        cosines, sines: of every position, [positions, size].
+    """
+
+    kv_heads: int
+    group: int
+    size: int
+    scale: float
+    epsilon: float
+    cosines: Tensor
+    sines: Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Where the rows of a forward belong: those of each sequence follow each other.
+
+    Attributes:
+        addresses: of the sequences' workspaces, int64 [at least sequences], on the device.
+        starts: the position of each sequence's first token, int64 [at least sequences], on the device.
+        tokens: of each sequence.
         max_tokens: capacity of every workspace.
     """
 
-    rows: slice
-    positions: Tensor
-    start: Tensor
-    address: Tensor
+    addresses: Tensor
+    starts: Tensor
+    sequences: int
+    tokens: int
     max_tokens: int
 
-    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
-        """As `SequenceSpan.attend`."""
-        return attend(q, k, v, self.address, self.start, self.max_tokens, layer, scale)
 
+def attend(qkv: Tensor, q_norm: Tensor | None, k_norm: Tensor | None, heads: Heads, places: Places, layer: int) -> Tensor:
+    """The causal attention of each row to what its workspace holds before it, and to itself.
 
-def attend(q: Tensor, k: Tensor, v: Tensor, address: Tensor, start: Tensor, max_tokens: int, layer: int, scale: float) -> Tensor:
-    """Write k and v [kv_heads, tokens, head_dim] to a layer of the workspace at `address`, from position `start` on.
-
-    Returns the causal attention of q [kv_heads, group, tokens, head_dim] to them and what is before, shaped as q.
+    qkv: [rows, (kv_heads * group + 2 * kv_heads) * size], neither turned nor normed; q_norm, k_norm: weights [size] of
+    the norms, or None -> [rows, kv_heads * group * size]. Writes the rows' keys and values to the workspaces.
     """
-    heads, group, tokens, size = q.shape
-    rows, splits = tokens * group, _splits(heads, max_tokens)
-    block_rows = min(64, max(16, triton.next_power_of_2(rows)))
-    head_stride = max_tokens * size
-    values = heads * head_stride
+    rows, size, count, group = qkv.shape[0], heads.size, heads.kv_heads, heads.group
+    each, splits = places.tokens * group, _splits(count, places.max_tokens)
+    block_rows = min(64, max(16, triton.next_power_of_2(each)))
+    head_stride = places.max_tokens * size
+    values = count * head_stride
     at = 2 * values * layer
-    sums = torch.empty(splits, heads, rows, size, dtype=torch.float32, device=q.device)
-    stats = torch.empty(splits, heads, rows, 2, dtype=torch.float32, device=q.device)
-    out = torch.empty(tokens, heads, group, size, dtype=q.dtype, device=q.device)
-    dtype = _TYPES[q.dtype]
-    _write[(heads, tokens)](k, v, address, start, at, values, head_stride, *k.stride()[:2], *v.stride()[:2], D=size, DTYPE=dtype)
-    _partial[(heads, splits, triton.cdiv(rows, block_rows))](
-        q, address, start, sums, stats, at, values, head_stride, *q.stride()[:3], scale,
-        T=tokens, G=group, D=size, HEADS=heads, SPLITS=splits, ROWS=block_rows, KEYS=KEYS, DTYPE=dtype,
+    q = torch.empty(rows, count * group * size, dtype=qkv.dtype, device=qkv.device)
+    sums = torch.empty(splits, places.sequences * count, each, size, dtype=torch.float32, device=qkv.device)
+    stats = torch.empty(splits, places.sequences * count, each, 2, dtype=torch.float32, device=qkv.device)
+    out = torch.empty_like(q)
+    dtype = TYPES[qkv.dtype]
+    _place[(rows, count * (group + 2))](
+        qkv, q, q_norm, k_norm, heads.cosines, heads.sines, places.addresses, places.starts,
+        at, values, head_stride, places.tokens, heads.epsilon,
+        HEADS=count, G=group, D=size, NORMS=q_norm is not None, DTYPE=dtype, num_warps=1,
     )  # fmt: skip
-    _merge[(heads, rows)](sums, stats, out, T=tokens, G=group, D=size, HEADS=heads, SPLITS=splits)
-    return out.permute(1, 2, 0, 3)
+    _partial[(places.sequences * count, splits, triton.cdiv(each, block_rows))](
+        q, places.addresses, places.starts, sums, stats, at, values, head_stride, places.tokens, heads.scale,
+        G=group, D=size, HEADS=count, SPLITS=splits, ROWS=block_rows, KEYS=KEYS, DTYPE=dtype,
+    )  # fmt: skip
+    _merge[(places.sequences * count, each)](
+        sums, stats, out, places.tokens, places.sequences * count, G=group, D=size, HEADS=count, SPLITS=splits
+    )
+    return out
 
 
 def _splits(heads: int, max_tokens: int) -> int:
@@ -88,42 +106,68 @@ def _splits(heads: int, max_tokens: int) -> int:
     return 1 << (most.bit_length() - 1)
 
 
-@triton.jit
-def _write(  # type: ignore[no-untyped-def]
-    k_ptr, v_ptr, address_ptr, start_ptr, at, values, head_stride, k_head, k_token, v_head, v_token,
-    D: tl.constexpr, DTYPE: tl.constexpr,
+@triton.jit(do_not_specialize=["tokens"])
+def _place(  # type: ignore[no-untyped-def]
+    qkv_ptr, q_ptr, q_norm_ptr, k_norm_ptr, cosines_ptr, sines_ptr, addresses_ptr, starts_ptr,
+    at, values, head_stride, tokens, epsilon,
+    HEADS: tl.constexpr, G: tl.constexpr, D: tl.constexpr, NORMS: tl.constexpr, DTYPE: tl.constexpr,
 ):  # fmt: skip
-    head, token = tl.program_id(0), tl.program_id(1)
-    columns = tl.arange(0, D)
-    base = tl.load(address_ptr).to(tl.pointer_type(DTYPE)) + at + head * head_stride
-    goal = base + (tl.load(start_ptr) + token) * D + columns
-    tl.store(goal, tl.load(k_ptr + head * k_head + token * k_token + columns))
-    tl.store(goal + values, tl.load(v_ptr + head * v_head + token * v_token + columns))
+    """A head of a row: a query, which is turned, a key, which is turned and kept, or a value, which is kept."""
+    row, head = tl.program_id(0), tl.program_id(1)
+    sequence = row // tokens
+    position = tl.load(starts_ptr + sequence) + row % tokens
+    half = tl.arange(0, D // 2)
+    base = qkv_ptr + row * (HEADS * (G + 2) * D) + head * D
+    first, second = tl.load(base + half), tl.load(base + D // 2 + half)
+    if head < HEADS * (G + 1):
+        if NORMS:
+            norm = q_norm_ptr if head < HEADS * G else k_norm_ptr
+            one, two = first.to(tl.float32), second.to(tl.float32)
+            factor = tl.rsqrt((tl.sum(one * one, 0) + tl.sum(two * two, 0)) / D + epsilon)
+            first = (one * factor * tl.load(norm + half).to(tl.float32)).to(DTYPE)
+            second = (two * factor * tl.load(norm + D // 2 + half).to(tl.float32)).to(DTYPE)
+        # Rounded where torch's operators round, so that keys are those of other forwards.
+        cosine = tl.load(cosines_ptr + position * D + half).to(tl.float32)
+        sine = tl.load(sines_ptr + position * D + half).to(tl.float32)
+        one, two = first.to(tl.float32), second.to(tl.float32)
+        first = ((one * cosine).to(DTYPE).to(tl.float32) - (two * sine).to(DTYPE).to(tl.float32)).to(DTYPE)
+        second = ((two * cosine).to(DTYPE).to(tl.float32) + (one * sine).to(DTYPE).to(tl.float32)).to(DTYPE)
+    if head < HEADS * G:
+        goal = q_ptr + (row * HEADS * G + head) * D
+        tl.store(goal + half, first)
+        tl.store(goal + D // 2 + half, second)
+    else:
+        kept = head - HEADS * G  # keys, then values
+        place = at + (kept // HEADS) * values + (kept % HEADS) * head_stride + position * D
+        goal = tl.load(addresses_ptr + sequence).to(tl.pointer_type(DTYPE)) + place
+        tl.store(goal + half, first)
+        tl.store(goal + D // 2 + half, second)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["tokens"])
 def _partial(  # type: ignore[no-untyped-def]
-    q_ptr, address_ptr, start_ptr, sums_ptr, stats_ptr, at, values, head_stride, q_head, q_group, q_token, scale,
-    T: tl.constexpr, G: tl.constexpr, D: tl.constexpr, HEADS: tl.constexpr, SPLITS: tl.constexpr,
+    q_ptr, addresses_ptr, starts_ptr, sums_ptr, stats_ptr, at, values, head_stride, tokens, scale,
+    G: tl.constexpr, D: tl.constexpr, HEADS: tl.constexpr, SPLITS: tl.constexpr,
     ROWS: tl.constexpr, KEYS: tl.constexpr, DTYPE: tl.constexpr,
 ):  # fmt: skip
     """A part's weighted sum of values, its highest score and its sum of weights, for rows of one head.
 
     A row is a head of the group at a token. A row that sees no key of the part gets the highest score minus infinity.
     """
-    head, split, block = tl.program_id(0), tl.program_id(1), tl.program_id(2)
-    start = tl.load(start_ptr)
-    base = tl.load(address_ptr).to(tl.pointer_type(DTYPE)) + at + head * head_stride
+    own, split, block = tl.program_id(0), tl.program_id(1), tl.program_id(2)
+    sequence, head = own // HEADS, own % HEADS
+    start = tl.load(starts_ptr + sequence)
+    base = tl.load(addresses_ptr + sequence).to(tl.pointer_type(DTYPE)) + at + head * head_stride
     base = tl.multiple_of(base, 16)
-    total = start + T
+    total = start + tokens
     part = tl.cdiv(tl.cdiv(total, SPLITS), KEYS) * KEYS
     low = split * part
     high = tl.minimum(low + part, total)
     rows = block * ROWS + tl.arange(0, ROWS)
-    inside = rows < T * G
+    inside = rows < tokens * G
     columns = tl.arange(0, D)
-    q_at = head * q_head + (rows % G) * q_group + (rows // G) * q_token
-    q = tl.load(q_ptr + q_at[:, None] + columns[None, :], mask=inside[:, None], other=0.0)
+    q_at = ((sequence * tokens + rows // G) * HEADS + head) * G + rows % G
+    q = tl.load(q_ptr + q_at[:, None] * D + columns[None, :], mask=inside[:, None], other=0.0)
     seen_to = start + rows // G
     highest = tl.full([ROWS], float("-inf"), tl.float32)
     weight = tl.zeros([ROWS], tl.float32)
@@ -143,24 +187,25 @@ def _partial(  # type: ignore[no-untyped-def]
         sums = sums * fade[:, None] + tl.dot(weights.to(loaded.dtype), loaded, input_precision="ieee")
         weight = weight * fade + tl.sum(weights, 1)
         highest = higher
-    place = (split * HEADS + head) * T * G + rows
+    place = (split * tl.num_programs(0) + own) * tokens * G + rows
     tl.store(sums_ptr + place[:, None] * D + columns[None, :], sums, mask=inside[:, None])
     tl.store(stats_ptr + place * 2, highest, mask=inside)
     tl.store(stats_ptr + place * 2 + 1, weight, mask=inside)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["tokens", "owners"])
 def _merge(  # type: ignore[no-untyped-def]
-    sums_ptr, stats_ptr, out_ptr,
-    T: tl.constexpr, G: tl.constexpr, D: tl.constexpr, HEADS: tl.constexpr, SPLITS: tl.constexpr,
+    sums_ptr, stats_ptr, out_ptr, tokens, owners,
+    G: tl.constexpr, D: tl.constexpr, HEADS: tl.constexpr, SPLITS: tl.constexpr,
 ):  # fmt: skip
-    head, row = tl.program_id(0), tl.program_id(1)
+    own, row = tl.program_id(0), tl.program_id(1)
+    sequence, head = own // HEADS, own % HEADS
     splits, columns = tl.arange(0, SPLITS), tl.arange(0, D)
-    place = (splits * HEADS + head) * T * G + row
+    place = (splits * owners + own) * tokens * G + row
     highest = tl.load(stats_ptr + place * 2)
     share = tl.exp(highest - tl.max(highest, 0))
     weight = tl.sum(tl.load(stats_ptr + place * 2 + 1) * share, 0)
     sums = tl.load(sums_ptr + place[:, None] * D + columns[None, :])
     merged = tl.sum(sums * share[:, None], 0) / weight
-    goal = out_ptr + ((row // G) * HEADS + head) * G * D + (row % G) * D + columns
+    goal = out_ptr + (((sequence * tokens + row // G) * HEADS + head) * G + row % G) * D + columns
     tl.store(goal, merged.to(out_ptr.dtype.element_ty))

@@ -57,14 +57,24 @@ def test_a_small_chunk_is_not_enlarged() -> None:
     assert turns.chunk_tokens("flood", now=0.0) == 20
 
 
-@pytest.mark.parametrize(("seconds", "expected"), [(1.0, 256), (0.01, 512), (0.004, 1280), (0.0001, 2048)])
-def test_chunks_grow_with_the_speed_of_a_gpu(seconds: float, expected: int) -> None:
+@pytest.mark.parametrize(
+    ("seconds", "expected"),
+    [
+        ((1.0,), [256]),
+        ((0.01,) * 4, [512, 1024, 2048, 2048]),
+        ((0.01, 0.06, 0.01), [512, 512, 1024]),
+        ((0.01, 0.1, 0.1), [512, 256, 256]),
+    ],
+)
+def test_chunks_double_on_a_gpu_while_they_take_little_time(seconds: tuple[float, ...], expected: list[int]) -> None:
     turns = ChunkScheduler(256, 2048)
     turns.note_user("a", now=0.0)
-    assert turns.chunk_tokens("a", now=0.0) == 256  # nothing is known yet
-    for tokens, took in ((256, seconds), (40, 1.0)):  # the rest of a prompt says little
-        forward(turns, tokens, took)
-    assert turns.chunk_tokens("a", now=0.1) == expected
+    found = [turns.chunk_tokens("a", now=0.0)]
+    for took in seconds:
+        forward(turns, found[-1], took)
+        forward(turns, 40, 1.0)  # the rest of a prompt says little
+        found.append(turns.chunk_tokens("a", now=0.1))
+    assert found == [256, *expected]
     turns.note_user("b", now=0.1)
     assert turns.chunk_tokens("a", now=0.1) <= 256
 

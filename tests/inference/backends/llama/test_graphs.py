@@ -40,7 +40,7 @@ def agree(found: tuple[Choice, ...], expected: tuple[Choice, ...]) -> bool:
 
 
 def graphed_of(model: RandomModel, context_tokens: int = POSITIONS) -> GraphedDecoder:
-    return GraphedDecoder(Decoder(model.architecture, {}, moved(model.weights, "cuda:0"), context_tokens))
+    return GraphedDecoder(Decoder(model.architecture, {}, moved(model.weights, "cuda:0"), context_tokens), split_attention=False)
 
 
 def prepare(graphed: GraphedDecoder) -> int:
@@ -224,7 +224,7 @@ def test_replays_with_rounded_weights(cuda: SimulatedCuda | None, scheme: Weight
     model = RandomModel(replace(SMALL, vocabulary=144))
     plain = Decoder(model.architecture, {}, quantized(model.weights, scheme, torch.device("cpu")), POSITIONS)
     weights = quantized(model.weights, scheme, torch.device("cuda", 0))
-    graphed = GraphedDecoder(Decoder(model.architecture, {}, weights, POSITIONS))
+    graphed = GraphedDecoder(Decoder(model.architecture, {}, weights, POSITIONS), split_attention=False)
     token_ids, workspaces = model.token_ids(60), [plain.new_workspace(), graphed.new_workspace()]
     prepare(graphed)
     for start, stop in ((0, 16), (16, 32), (32, 33), (33, 34), (34, 38), (36, 40)):
