@@ -121,9 +121,14 @@ def _without_memory(card: Card, sizes: Sizes) -> Iterator[Row]:
     engine.complete(requests[0])
     workspace = engine.stats().workspaces_bytes // engine.stats().workspaces
     left = int(sizes.ballast_leaves * workspace) + sizes.room_bytes
-    ballast = torch.empty(max(0, card.free_bytes() - left), dtype=torch.uint8, device=card.device)
+    ballast = card.take_all_but(left, sizes.least_bytes)
     before = engine.capacity
-    yield {"workspace_bytes": workspace, "ballast_bytes": ballast.nbytes, "baseline_bytes": baseline}
+    yield {
+        "workspace_bytes": workspace,
+        "ballast_bytes": [each.nbytes for each in ballast],
+        "available_bytes": card.available_bytes(),
+        "baseline_bytes": baseline,
+    }
     yield {"asked": SESSIONS, "answered": _ask(engine, requests), "capacity": engine.capacity, "of": before}
     yield {"recordings": record_all(engine.device.prepare), "again": engine.device.prepare()}
     yield {"asked": SESSIONS, "answered": _ask(engine, requests), "capacity": engine.capacity, "of": before}

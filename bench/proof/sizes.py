@@ -87,7 +87,8 @@ class Sizes:
     copied_bytes: int
     product: int  # rows and columns of a square matrix
     ballast_leaves: float  # free workspaces, when memory is short
-    room_bytes: int  # for forwards, beside these
+    room_bytes: int  # for the store and for forwards, beside these
+    least_bytes: int  # of an allocation that is refused then
 
 
 FULL = Sizes(
@@ -116,8 +117,9 @@ FULL = Sizes(
     rounds=15,
     copied_bytes=4 * 2**30,
     product=8192,
-    ballast_leaves=2.5,
-    room_bytes=48 * 2**20,
+    ballast_leaves=2.0,
+    room_bytes=64 * 2**20,
+    least_bytes=16 * 2**20,  # torch takes so much from the driver for each of these, and no more
 )
 
 DRY = Sizes(
@@ -148,4 +150,5 @@ DRY = Sizes(
     product=32,
     ballast_leaves=2.5,
     room_bytes=0,
+    least_bytes=2**20,  # the simulated device does not count smaller ones
 )

@@ -75,6 +75,7 @@ def test_graphs_must_stay_within_the_plan() -> None:
     more = {"made_bytes": 200 * 2**20}
     assert len(failed(speed._about_recording([row | more]))) == 1
     assert not failed(speed._about_recording([row | more | {"workspace": 0}]))  # with the pool
+    assert failed(speed._about_recording([row | {"made_bytes": 99}])) == ["what a workspace takes is seen"]
 
 
 def test_the_default_must_be_the_faster_way_where_times_are_real() -> None:
