@@ -60,6 +60,7 @@ def _tiers(card: Card, sizes: Sizes) -> Iterator[Row]:
         before, accounted = psutil.Process().memory_info().rss, store.stats().used_bytes
         started = time.perf_counter()
         store.insert_prefix(ids, source, key(f"session {turn}"))
+        prepare()  # pages that wait for others leave at rest
         queued = time.perf_counter()
         card.wait()
         ended = time.perf_counter()
