@@ -40,7 +40,7 @@ RETURNED_SLACK = 64 * 2**20
 def sections(card: Card, sizes: Sizes) -> list[Section]:
     """What happens where memory ends."""
     return [
-        Section(10, "tiers", 8, lambda: _tiers(card, sizes), lambda rows: _about_tiers(rows, card)),
+        Section(10, "tiers", 4, lambda: _tiers(card, sizes), lambda rows: _about_tiers(rows, card)),
         Section(11, "out of memory", 10, lambda: _without_memory(card, sizes), _about_memory),
     ]
 

@@ -69,7 +69,7 @@ class Sizes:
     resident: tuple[int, ...]  # tokens before them
     most_scores: int  # new tokens times visible ones, per head: the reference takes long
     compared_s: float  # seconds of such comparisons, in a random order
-    split_s: float  # seconds of those of split attention, after which no other model is begun
+    split_s: float  # seconds of those of split attention, within which another model is begun if its kernels can be compiled
     visible: tuple[int, ...]  # of timed forwards
     new: tuple[int, ...]  # tokens of timed forwards
     prefill: tuple[int, ...]  # tokens of timed prefills
@@ -78,6 +78,7 @@ class Sizes:
     prefill_chunk: int  # 0: the default
     tiny_layers: int  # that are computed of the model `tiny`; 0: all
     requests: int  # of the recorded session
+    served_requests: int  # of these, to the model that is served
     max_tokens: int  # of each of their answers
     most_recomputed: float  # share of a session's prompt tokens
     reused: int  # requests whose answers are compared with cold ones
@@ -99,8 +100,8 @@ FULL = Sizes(
     lengths=(1, 2, 5, 16, 31, 32, 33, 256),
     resident=(0, 1, 31, 32, 33, 34, 63, 64, 65, 66, 511, 512, 513, 514, 2047, 2048, 2049),
     most_scores=80_000,
-    compared_s=27.0,
-    split_s=10.0,
+    compared_s=21.0,
+    split_s=26.0,
     visible=(512, 2048, 4096),
     new=(1, 4, 16),
     prefill=(256, 512, 1024, 2048, 4096),
@@ -109,6 +110,7 @@ FULL = Sizes(
     prefill_chunk=0,
     tiny_layers=0,
     requests=400,
+    served_requests=150,
     max_tokens=24,
     most_recomputed=0.1,  # by the tokens alone it is 0.05
     reused=40,
@@ -140,6 +142,7 @@ DRY = Sizes(
     prefill_chunk=128,
     tiny_layers=1,
     requests=4,
+    served_requests=4,
     max_tokens=3,
     most_recomputed=0.6,  # windows of a few lines move more often
     reused=2,

@@ -42,9 +42,9 @@ PLAN_SLACK = 32 * 2**20
 def sections(card: Card, sizes: Sizes) -> list[Section]:
     """What the decoder does without an engine."""
     return [
-        Section(5, "decode", 45, lambda: _decode(card, sizes), _about_decode),
-        Section(6, "graphs", 8, lambda: _recording(card, sizes), _about_recording),
-        Section(7, "sequences", 6, lambda: _sequences(card, sizes), partial(_about_sequences, is_timed=card.is_real)),
+        Section(5, "decode", 30, lambda: _decode(card, sizes), _about_decode),
+        Section(6, "graphs", 5, lambda: _recording(card, sizes), _about_recording),
+        Section(7, "sequences", 8, lambda: _sequences(card, sizes), partial(_about_sequences, is_timed=card.is_real)),
     ]
 
 

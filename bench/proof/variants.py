@@ -29,7 +29,7 @@ from kv_store.interface import Workspace
 
 TOKENS = 8
 PREFILL_CHUNK = 256
-KEYS = 60
+KEYS = 30
 DEFAULT, WITH_CUDNN, SPLIT, INT4 = "default", "cuDNN allowed", "split attention", "int4"
 SEQUENCES = (2, 4)
 """Each with a new token, whose replay in one graph is measured beside that in turn."""
@@ -38,7 +38,7 @@ BLOCK = {"Q4_K": (144, 256), "Q6_K": (210, 256)}  # bytes and values
 
 def section(card: Card, sizes: Sizes) -> Section:
     """Each beside the default."""
-    return Section(13, "variants", 20, lambda: _measure(card, sizes), _conclude)
+    return Section(13, "variants", 40, lambda: _measure(card, sizes), _conclude)
 
 
 def _measure(card: Card, sizes: Sizes) -> Iterator[Row]:
