@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import mmap
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -112,6 +112,9 @@ def _zeros(shape: KVShape, max_tokens: int, device: torch.device | str) -> Tenso
 SLAB_BYTES = 64 * 2**20
 """A power of two, to which torch rounds pinned memory."""
 
+COPIED_AT_ONCE = 16 * 2**20
+"""Bytes that wait on the device at most, beyond the tiers' budgets, to be copied together."""
+
 log = logging.getLogger(__name__)
 
 
@@ -133,6 +136,9 @@ class HostStorage(TensorStorage):
     Pages are copied there while the host goes on, which takes pinned memory. They lie in slabs, since torch rounds each
     allocation of it to a power of two, and each lets the host wait for the device. Without room in the slabs, as for
     many pages that are not full, a page gets ordinary memory, and the host waits for its copy.
+
+    A page waits until many can be copied: those side by side in a slab are gathered on the device, and leave in one
+    copy, since the host takes longer to start one than a page takes to arrive.
     """
 
     def __init__(self, page_bytes: int, budget_bytes: int) -> None:
@@ -144,6 +150,8 @@ class HostStorage(TensorStorage):
         self._slabs: list[Tensor] = []
         self._free: list[Tensor] = []  # uint8 [page_bytes] each
         self._used: dict[int, Tensor] = {}  # by address
+        self._waiting: dict[int, tuple[Tensor, Tensor]] = {}  # by the address of a page, that and its payload
+        self._waiting_bytes = 0
         self._copied: torch.cuda.Event | None = None
         """Happens when all copies so far have arrived."""
 
@@ -152,8 +160,8 @@ class HostStorage(TensorStorage):
         return sum(slab.nbytes for slab in self._slabs)
 
     def prepare(self) -> bool:
-        """Pin a slab ahead of need, which takes some milliseconds; False if there is room, or may not be more."""
-        return 2 * len(self._free) < self._pages_of_a_slab and self._pin()
+        """Start the copies that wait, or pin a slab ahead of need, for some milliseconds; False if nothing is left."""
+        return self._copy() or (2 * len(self._free) < self._pages_of_a_slab and self._pin())
 
     def put(self, payload: object, count: int) -> object:
         assert isinstance(payload, Tensor), f"expected a tensor as payload, not a {type(payload).__name__}"
@@ -164,13 +172,15 @@ class HostStorage(TensorStorage):
         place = self._free.pop()
         self._used[place.data_ptr()] = place
         page = place[: payload.nbytes].view(payload.dtype).view(payload.shape)
-        page.copy_(payload, non_blocking=True)
-        self._copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
-        self._copied.record()
+        self._waiting[page.data_ptr()] = page, payload
+        self._waiting_bytes += page.nbytes
+        if self._waiting_bytes >= COPIED_AT_ONCE:
+            self._copy()
         return page
 
     def get(self, stored: object) -> object:
         """The payload; waits for all copies so far, and for no later work of the device."""
+        self._copy()
         if self._copied is not None:
             self._copied.synchronize()
             self._copied = None
@@ -181,6 +191,20 @@ class HostStorage(TensorStorage):
         place = self._used.pop(stored.data_ptr(), None)
         if place is not None:
             self._free.append(place)  # a copy from it that is in flight comes before any later one to it
+            if self._waiting.pop(stored.data_ptr(), None) is not None:
+                self._waiting_bytes -= stored.nbytes
+
+    def _copy(self) -> bool:
+        """Start the copies of all pages that wait; False if none does."""
+        if not self._waiting:
+            return False
+        for copies in _side_by_side(self._waiting.values()):
+            _copy_together(copies)
+        self._waiting.clear()
+        self._waiting_bytes = 0
+        self._copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
+        self._copied.record()
+        return True
 
     def _pin(self) -> bool:
         if len(self._slabs) >= self._most_slabs:
@@ -192,8 +216,40 @@ class HostStorage(TensorStorage):
             self._most_slabs = len(self._slabs)
             return False
         self._slabs.append(slab)
-        self._free += torch.split(slab, self._page_bytes)
+        self._free += reversed(torch.split(slab, self._page_bytes))  # pages are given places in the order of these
         return True
+
+
+def _side_by_side(copies: Iterable[tuple[Tensor, Tensor]]) -> Iterator[list[tuple[Tensor, Tensor]]]:
+    """Copies in the order of their addresses, those of equal shape together that lie side by side in one slab."""
+    together: list[tuple[Tensor, Tensor]] = []
+    for page, payload in sorted(copies, key=lambda copy: copy[0].data_ptr()):
+        last = together[-1][0] if together else None
+        if last is not None and not (
+            page.shape == last.shape
+            and page.data_ptr() == last.data_ptr() + last.nbytes
+            and page.untyped_storage().data_ptr() == last.untyped_storage().data_ptr()
+        ):
+            yield together
+            together = []
+        together.append((page, payload))
+    if together:
+        yield together
+
+
+def _copy_together(copies: Sequence[tuple[Tensor, Tensor]]) -> None:
+    """Copy the payloads to their pages in one copy; one by one without memory to gather them."""
+    first = copies[0][0]
+    if len(copies) > 1:
+        try:
+            gathered = torch.cat([payload for _, payload in copies])
+        except torch.OutOfMemoryError:
+            pass
+        else:
+            first.as_strided(gathered.shape, gathered.stride()).copy_(gathered, non_blocking=True)
+            return
+    for page, payload in copies:
+        page.copy_(payload, non_blocking=True)
 
 
 TENSOR_NAME = "kv"

@@ -63,7 +63,7 @@ TINY_CALLS = (Call("token", 2, 2, 16, 1, 33, "token"), Call("drafts, graph", 2, 
 def section(card: Card) -> Section:
     """Every kernel at every shape, and torch's own choice."""
     calls = CALLS if card.is_real else TINY_CALLS
-    return Section(4, "attention", 12, lambda: _measure(card, calls), _conclude)
+    return Section(4, "attention", 8, lambda: _measure(card, calls), _conclude)
 
 
 def _measure(card: Card, calls: Sequence[Call]) -> Iterator[Row]:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from inference.backends import cuda
 
@@ -41,6 +42,34 @@ class Card:
         gc.collect()
         cuda.give_memory_back()
         return cuda.free_bytes(self.device)
+
+    def available_bytes(self) -> int:
+        """Those, and what torch's allocator cannot free, since something small lies beside it, but gives out again.
+
+        Unused memory of graphs' pools is not among it: each recording goes on needing it.
+        """
+        free = self.free_bytes()
+        if not self.is_real:
+            return free
+        segments = [each for each in torch.cuda.memory_snapshot() if each["device"] == self.device.index]
+        common = [each for each in segments if each["segment_pool_id"] == (0, 0)]
+        return free + sum(each["total_size"] - each["active_size"] for each in common)
+
+    def take_all_but(self, left: int, least: int) -> list[Tensor]:
+        """Memory that leaves `left` bytes, and at most about `least` more, to later allocations of this process.
+
+        Allocations take what the device has, and what torch's allocator keeps, until one of `least` bytes is refused.
+        """
+        kept = torch.empty(left, dtype=torch.uint8, device=self.device)
+        size, taken = self.free_bytes(), list[Tensor]()
+        while size >= least:
+            try:
+                taken.append(torch.empty(size, dtype=torch.uint8, device=self.device))
+            except torch.OutOfMemoryError:
+                size //= 2
+        del kept
+        self.free_bytes()
+        return taken
 
     def times_s(self, work: Callable[[], object], rounds: int) -> list[float]:
         """Seconds of each call of `work`, to the end of what it queues."""
@@ -105,6 +134,11 @@ def real_card(setting: str, rounds: int) -> Iterator[Card]:
     """The GPU of this setting, made ready as the core makes it; BadInput if there is none."""
     device = cuda.find_device(setting)
     cuda.use(device)
+    # The first product makes cuBLAS's workspace, which stays: in a large block that is free now and then, it would keep
+    # all of that from being freed.
+    square = torch.ones(16, 16, dtype=torch.bfloat16, device=device)
+    square @ square
+    del square
     yield Card(device, rounds)
 
 

@@ -23,7 +23,7 @@ from proof.sizes import Sizes
 from torch import Tensor
 
 from inference.backends.llama.decoder import Decoder
-from inference.backends.llama.graphs import TOKEN_BUCKETS, GraphedDecoder
+from inference.backends.llama.graphs import FIRST_BUCKETS, TOKEN_BUCKETS, GraphedDecoder
 from inference.backends.llama.weights import DecoderWeights
 from inference.backends.model import Chunk, Model
 from kv_store.workspace import KVWorkspace
@@ -34,8 +34,8 @@ MOST_KV_ERROR = {"float32": 1e-5, "bfloat16": 2e-2}
 """KV is rounded once more than what it is computed from."""
 POISON = 1e3
 DTYPES = (torch.float32, torch.bfloat16)
-SHAPES_OF_A_MODEL = 25
-"""That split attention is compared at: with another model, other kernels are compiled."""
+SPLIT_TOKENS = (*FIRST_BUCKETS, TOKEN_BUCKETS[-1])
+"""That split attention is compared at: for every number, model and dtype Triton compiles kernels, which takes seconds."""
 
 
 class _Case:
@@ -86,12 +86,12 @@ class _Case:
 
 def section(card: Card, sizes: Sizes) -> Section:
     """Every way to compute, of both dtypes, at the lengths where kernels change."""
-    return Section(3, "correctness", 30, lambda: _measure(card, sizes), _conclude)
+    return Section(3, "correctness", 26, lambda: _measure(card, sizes), _conclude)
 
 
 def split_section(card: Card, sizes: Sizes) -> Section:
-    """Attention that splits over keys, which is off by default and whose kernels take seconds to compile."""
-    return Section(14, "split attention", 15, lambda: _measure_split(card, sizes), _conclude)
+    """The kernels of Triton, which take seconds to compile."""
+    return Section(14, "split attention", 35, lambda: _measure_split(card, sizes), _conclude)
 
 
 def _measure(card: Card, sizes: Sizes) -> Iterator[Row]:
@@ -108,22 +108,30 @@ def _measure(card: Card, sizes: Sizes) -> Iterator[Row]:
 
 
 def _measure_split(card: Card, sizes: Sizes) -> Iterator[Row]:
-    """One model after another, each at some lengths, until the runner cuts the section or all is compared."""
+    """One model after another, each at all lengths, as many as can be compiled in the time."""
     if not card.is_real:
         raise Skipped("a simulated device does not run Triton")
     if find_spec("triton") is None:
         raise Skipped("without Triton")
     order, started = random.Random(0), time.monotonic()
-    keys = list(product(sizes.geometries, reversed(DTYPES)))
-    order.shuffle(keys)
-    for number, (geometry, dtype) in enumerate(keys):
-        if number and time.monotonic() - started > sizes.split_s:
-            break
+    geometries = list(sizes.geometries)
+    order.shuffle(geometries)
+    done, count = 0, len(geometries) * len(DTYPES) * len(SPLIT_TOKENS) * len(sizes.resident)
+    building = 0.0  # seconds of a model's first graphs, most of which Triton compiles
+    for geometry, dtype in product(geometries, reversed(DTYPES)):
+        began = time.monotonic()
+        if began - started + building > sizes.split_s:
+            return
         case = _Case(card, sizes, geometry, dtype, split=True)
-        shapes = [shape for shape in _shapes(sizes) if shape[0] <= TOKEN_BUCKETS[-1]]
-        for shape in order.sample(shapes, min(SHAPES_OF_A_MODEL, len(shapes))):
-            for row in _compared(case, order, *shape):
-                yield {"geometry": geometry, "dtype": _name(dtype), "place": [number + 1, len(keys)], **row}
+        building = time.monotonic() - began
+        for tokens in SPLIT_TOKENS:
+            compiling = 0.0 if tokens in FIRST_BUCKETS else building / len(FIRST_BUCKETS)
+            if time.monotonic() - started + compiling > sizes.split_s:
+                break
+            for start in sizes.resident:
+                done += 1
+                for row in _compared(case, order, tokens, start):
+                    yield {"geometry": geometry, "dtype": _name(dtype), "place": [done, count], **row}
 
 
 def _shapes(sizes: Sizes) -> list[tuple[int, int]]:
@@ -176,7 +184,7 @@ def _conclude(rows: Sequence[Row]) -> Iterator[Finding]:
         )
     if rows:
         number, count = rows[-1]["place"]
-        yield f"{number} of {count} cases in a random order, {len({row['geometry'] for row in rows})} geometries"
+        yield f"{number} of {count} cases, {len({row['geometry'] for row in rows})} geometries"
     for (dtype, way), of_way in sorted(worst.items()):
         most = max(of_way, key=lambda row: row["error"])
         kv = max(row["kv_error"] for row in of_way)

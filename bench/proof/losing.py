@@ -33,7 +33,7 @@ MARK = "lost: "
 
 def section(command: Sequence[str]) -> Section:
     """`command` runs `lose` in a process of its own."""
-    return Section(12, "lost device", 8, lambda: _run(command), _conclude)
+    return Section(12, "lost device", 14, lambda: _run(command), _conclude)
 
 
 def lose(card: Card, sizes: Sizes) -> int:

@@ -35,9 +35,9 @@ SETTINGS = ROOT / "tests" / "gpu.ini"
 def sections(card: Card, sizes: Sizes) -> list[Section]:
     """What runs before midfill's own code."""
     return [
-        Section(0, "machine", 15, lambda: _machine(card), partial(_about_machine, is_real=card.is_real)),
+        Section(0, "machine", 5, lambda: _machine(card), partial(_about_machine, is_real=card.is_real)),
         Section(1, "ceilings", 2, lambda: _ceilings(card, sizes), _about_ceilings),
-        Section(2, "tests", 40, lambda: _tests(card), _about_tests),
+        Section(2, "tests", 32, lambda: _tests(card), _about_tests),
     ]
 
 

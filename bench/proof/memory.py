@@ -40,7 +40,7 @@ RETURNED_SLACK = 64 * 2**20
 def sections(card: Card, sizes: Sizes) -> list[Section]:
     """What happens where memory ends."""
     return [
-        Section(10, "tiers", 8, lambda: _tiers(card, sizes), lambda rows: _about_tiers(rows, card)),
+        Section(10, "tiers", 4, lambda: _tiers(card, sizes), lambda rows: _about_tiers(rows, card)),
         Section(11, "out of memory", 10, lambda: _without_memory(card, sizes), _about_memory),
     ]
 
@@ -60,6 +60,7 @@ def _tiers(card: Card, sizes: Sizes) -> Iterator[Row]:
         before, accounted = psutil.Process().memory_info().rss, store.stats().used_bytes
         started = time.perf_counter()
         store.insert_prefix(ids, source, key(f"session {turn}"))
+        prepare()  # pages that wait for others leave at rest
         queued = time.perf_counter()
         card.wait()
         ended = time.perf_counter()
@@ -121,9 +122,14 @@ def _without_memory(card: Card, sizes: Sizes) -> Iterator[Row]:
     engine.complete(requests[0])
     workspace = engine.stats().workspaces_bytes // engine.stats().workspaces
     left = int(sizes.ballast_leaves * workspace) + sizes.room_bytes
-    ballast = torch.empty(max(0, card.free_bytes() - left), dtype=torch.uint8, device=card.device)
+    ballast = card.take_all_but(left, sizes.least_bytes)
     before = engine.capacity
-    yield {"workspace_bytes": workspace, "ballast_bytes": ballast.nbytes, "baseline_bytes": baseline}
+    yield {
+        "workspace_bytes": workspace,
+        "ballast_bytes": [each.nbytes for each in ballast],
+        "available_bytes": card.available_bytes(),
+        "baseline_bytes": baseline,
+    }
     yield {"asked": SESSIONS, "answered": _ask(engine, requests), "capacity": engine.capacity, "of": before}
     yield {"recordings": record_all(engine.device.prepare), "again": engine.device.prepare()}
     yield {"asked": SESSIONS, "answered": _ask(engine, requests), "capacity": engine.capacity, "of": before}

@@ -45,8 +45,8 @@ LEAST_REPLAYED = 0.9
 def sections(card: Card, sizes: Sizes) -> list[Section]:
     """What an engine does on the card."""
     return [
-        Section(8, "engine", 35, lambda: _session(card, sizes), lambda rows: _about_session(rows, sizes)),
-        Section(9, "reuse", 15, lambda: _reuse(card, sizes), _about_reuse),
+        Section(8, "engine", 36, lambda: _session(card, sizes), lambda rows: _about_session(rows, sizes)),
+        Section(9, "reuse", 12, lambda: _reuse(card, sizes), _about_reuse),
     ]
 
 
@@ -132,7 +132,7 @@ def _session(card: Card, sizes: Sizes) -> Iterator[Row]:
             yield {"model": TINY_MODEL, **row}
     card.free_bytes()
     tokenizer = tiny_tokenizer()
-    yield from session_rows(card, sizes, sizes.served, tokenizer, sizes.requests)
+    yield from session_rows(card, sizes, sizes.served, tokenizer, sizes.served_requests)
     card.free_bytes()
     yield from _first_tokens(card, sizes, tokenizer)
 

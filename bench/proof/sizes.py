@@ -69,7 +69,7 @@ class Sizes:
     resident: tuple[int, ...]  # tokens before them
     most_scores: int  # new tokens times visible ones, per head: the reference takes long
     compared_s: float  # seconds of such comparisons, in a random order
-    split_s: float  # seconds of those of split attention, after which no other model is begun
+    split_s: float  # seconds of those of split attention, within which another model is begun if its kernels can be compiled
     visible: tuple[int, ...]  # of timed forwards
     new: tuple[int, ...]  # tokens of timed forwards
     prefill: tuple[int, ...]  # tokens of timed prefills
@@ -78,6 +78,7 @@ class Sizes:
     prefill_chunk: int  # 0: the default
     tiny_layers: int  # that are computed of the model `tiny`; 0: all
     requests: int  # of the recorded session
+    served_requests: int  # of these, to the model that is served
     max_tokens: int  # of each of their answers
     most_recomputed: float  # share of a session's prompt tokens
     reused: int  # requests whose answers are compared with cold ones
@@ -87,7 +88,8 @@ class Sizes:
     copied_bytes: int
     product: int  # rows and columns of a square matrix
     ballast_leaves: float  # free workspaces, when memory is short
-    room_bytes: int  # for forwards, beside these
+    room_bytes: int  # for the store and for forwards, beside these
+    least_bytes: int  # of an allocation that is refused then
 
 
 FULL = Sizes(
@@ -98,8 +100,8 @@ FULL = Sizes(
     lengths=(1, 2, 5, 16, 31, 32, 33, 256),
     resident=(0, 1, 31, 32, 33, 34, 63, 64, 65, 66, 511, 512, 513, 514, 2047, 2048, 2049),
     most_scores=80_000,
-    compared_s=27.0,
-    split_s=10.0,
+    compared_s=21.0,
+    split_s=26.0,
     visible=(512, 2048, 4096),
     new=(1, 4, 16),
     prefill=(256, 512, 1024, 2048, 4096),
@@ -108,6 +110,7 @@ FULL = Sizes(
     prefill_chunk=0,
     tiny_layers=0,
     requests=400,
+    served_requests=150,
     max_tokens=24,
     most_recomputed=0.1,  # by the tokens alone it is 0.05
     reused=40,
@@ -116,8 +119,9 @@ FULL = Sizes(
     rounds=15,
     copied_bytes=4 * 2**30,
     product=8192,
-    ballast_leaves=2.5,
-    room_bytes=48 * 2**20,
+    ballast_leaves=2.0,
+    room_bytes=64 * 2**20,
+    least_bytes=16 * 2**20,  # torch takes so much from the driver for each of these, and no more
 )
 
 DRY = Sizes(
@@ -138,6 +142,7 @@ DRY = Sizes(
     prefill_chunk=128,
     tiny_layers=1,
     requests=4,
+    served_requests=4,
     max_tokens=3,
     most_recomputed=0.6,  # windows of a few lines move more often
     reused=2,
@@ -148,4 +153,5 @@ DRY = Sizes(
     product=32,
     ballast_leaves=2.5,
     room_bytes=0,
+    least_bytes=2**20,  # the simulated device does not count smaller ones
 )

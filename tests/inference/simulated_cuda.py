@@ -135,6 +135,7 @@ class SimulatedCuda:
         self.events = 0  # of these, up to an event only
         self.pinned_allocations = 0  # each waits for the device
         self.host_bytes = 0  # that left the device
+        self.host_copies = 0  # in which they left
         self.kernels = 0  # that the host launched one by one
         self.replays = 0
         self.captures = 0
@@ -406,6 +407,7 @@ class SimulatedCuda:
         self._check_order(args, kwargs)
         source = args[0] if func is aten._to_copy.default else args[1]
         self.host_bytes += source.nbytes
+        self.host_copies += 1
         if func is aten._to_copy.default:
             values = self._compute(func, args, {**kwargs, "non_blocking": False})
             if values is args[0].held or _storage(values) == _storage(args[0].held):

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable
+from dataclasses import replace
 
 import pytest
 import torch
 from proof import attention, correctness, losing, machine, memory, serving, speed
+from proof.card import Card
 from proof.runner import Check, Finding, Row
 from proof.sizes import FULL
 
@@ -75,6 +78,7 @@ def test_graphs_must_stay_within_the_plan() -> None:
     more = {"made_bytes": 200 * 2**20}
     assert len(failed(speed._about_recording([row | more]))) == 1
     assert not failed(speed._about_recording([row | more | {"workspace": 0}]))  # with the pool
+    assert failed(speed._about_recording([row | {"made_bytes": 99}])) == ["what a workspace takes is seen"]
 
 
 def test_the_default_must_be_the_faster_way_where_times_are_real() -> None:
@@ -149,3 +153,26 @@ def test_needed_packages_must_be_there() -> None:
     found = list(machine._about_machine(rows, is_real=True))
     assert failed(found) == ["msgspec is installed"]
     assert found[-1] == "without triton"
+
+
+def test_split_attention_is_compared_as_far_as_kernels_can_be_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, built = [0.0], list[tuple[str, torch.dtype]]()
+
+    def build(_: object, __: object, geometry: str, dtype: torch.dtype, *, split: bool) -> None:
+        assert split
+        now[0] += 9.0
+        built.append((geometry, dtype))
+
+    def compared(_: object, __: object, tokens: int, resident: int) -> list[Row]:
+        return [{"tokens": tokens, "resident": resident, "way": "split", "split": True, "error": 0.0, "kv_error": 0.0}]
+
+    monkeypatch.setattr(correctness, "_Case", build)
+    monkeypatch.setattr(correctness, "_compared", compared)
+    monkeypatch.setattr(correctness, "find_spec", lambda _: True)
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    rows = list(correctness._measure_split(Card(torch.device("cpu"), rounds=1), replace(FULL, split_s=20.0)))
+    assert len(built) == 2  # a third would end after 27 seconds, and 32 tokens of the second after 21
+    assert built[0][0] == built[1][0]
+    of_one = len(FULL.resident)
+    assert len(rows) == 7 * of_one
+    assert f"{7 * of_one} of {40 * of_one} cases, 1 geometries" in list(correctness._conclude(rows))

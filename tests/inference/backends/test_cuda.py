@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from pathlib import Path
 
@@ -164,6 +164,7 @@ def test_pages_leave_the_gpu_without_a_wait_and_the_first_read_waits_for_them_al
     waits = 0 if cuda is None else cuda.synchronizations
     pages = pages_of(4)
     stored = [storage.put(page, 16) for page in pages]
+    assert storage.prepare()  # starts the copies
     for page in pages:
         page.fill_(-1)  # the memory is another's as soon as the page is gone
     assert cuda is None or (cuda.synchronizations, cuda.pinned_allocations) == (waits, 1)
@@ -188,6 +189,47 @@ def test_pinned_memory_stays_within_its_budget_and_is_used_again(cuda: Simulated
     check_storage(storage, stored)
     with pytest.raises(AssertionError, match="1 places in pinned memory belong to no page"):
         check_storage(storage, stored[1:])
+
+
+def copied(storage: HostStorage, pages: Collection[torch.Tensor]) -> list[float]:
+    """What the pages hold after a copy to main memory."""
+    kept = [storage.get(reference) for reference in [storage.put(page, page.shape[1]) for page in pages]]
+    return [float(page.numpy().mean()) for page in kept if isinstance(page, torch.Tensor)]
+
+
+def test_pages_side_by_side_leave_in_one_copy(simulated: SimulatedCuda, monkeypatch: pytest.MonkeyPatch) -> None:
+    storage = HostStorage(PAGE_BYTES, 16 * PAGE_BYTES)
+    assert storage.prepare()
+    pages = [*pages_of(6), torch.full((2, 5), 6.0, device="cuda:0"), *pages_of(2)]  # one of them is not full
+    before = simulated.host_copies
+    assert copied(storage, pages) == [0, 1, 2, 3, 4, 5, 6, 0, 1]
+    assert simulated.host_copies - before == 3
+    monkeypatch.setattr("kv_store.workspace.COPIED_AT_ONCE", 2 * PAGE_BYTES)
+    before = simulated.host_copies
+    for page in pages_of(5):
+        storage.put(page, 16)
+    assert simulated.host_copies - before == 2  # and one page waits
+
+
+def test_a_page_that_goes_before_its_copy_leaves_its_place(simulated: SimulatedCuda) -> None:
+    storage = HostStorage(PAGE_BYTES, 4 * PAGE_BYTES)
+    stored = [storage.put(page, 16) for page in pages_of(4)]
+    storage.remove(stored.pop(1))
+    (other,) = (storage.put(page, 16) for page in pages_of(1))
+    assert [float(page.numpy().mean()) for page in map(storage.get, [*stored, other]) if isinstance(page, torch.Tensor)] == [
+        0, 2, 3, 0,
+    ]  # fmt: skip
+    assert storage.pinned_bytes == 4 * PAGE_BYTES
+
+
+def test_without_memory_to_gather_them_pages_leave_one_by_one(simulated: SimulatedCuda, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory.")
+
+    monkeypatch.setattr(torch, "cat", refuse)
+    before = simulated.host_copies
+    assert copied(HostStorage(PAGE_BYTES, 4 * PAGE_BYTES), pages_of(3)) == [0, 1, 2]
+    assert simulated.host_copies - before == 3
 
 
 def test_where_no_memory_can_be_pinned_pages_are_kept_all_the_same(
