@@ -173,6 +173,7 @@ def _sequences(card: Card, sizes: Sizes) -> Iterator[Row]:
             record_for(graphed, chunk)
         with counting_eager(graphed) as eager:
             graphed.forward(chunks)
+        graphed.prepare()  # the graph that this missed, if there can be one
         times = {
             "together": card.median_s(partial(graphed.plain.forward, chunks)),
             "in turn": card.median_s(partial(_in_turn, graphed, chunks)),

@@ -28,7 +28,9 @@ FIRST_BUCKETS = (1, 4, 16)
 VISIBLE_TOKENS = 512
 """The number of visible tokens is padded to this times a power of two."""
 MOST_IN_TURN = 4
-"""Up to so many sequences are replayed, in one graph or one after the other; more are faster in a forward without."""
+"""Up to so many sequences are replayed one after the other; more are faster in a forward without."""
+MOST_TOGETHER = 8
+"""Up to so many, with split attention, in one graph, or in turn until that is recorded."""
 
 log = logging.getLogger(__name__)
 
@@ -102,7 +104,7 @@ class GraphedDecoder:
 
     def _runs(self, chunks: Sequence[Chunk]) -> list[tuple[GraphKey, Sequence[Chunk]]]:
         """The replay of all chunks, or else one of each in turn; none if there are too many chunks, or too few graphs."""
-        if len(chunks) > MOST_IN_TURN:
+        if len(chunks) > (MOST_TOGETHER if self.splits_attention else MOST_IN_TURN):
             return []
         if self.splits_attention and (together := self._find(chunks)):
             return [(together, chunks)]
@@ -209,8 +211,8 @@ class _Buffers:
     def __init__(self, decoder: Decoder) -> None:
         most = TOKEN_BUCKETS[-1]
         self._decoder = decoder
-        self._inputs = torch.zeros(2 * MOST_IN_TURN + most, dtype=torch.int64, device=decoder.device)
-        self._addresses, self._starts, self._token_ids = torch.split(self._inputs, [MOST_IN_TURN, MOST_IN_TURN, most])
+        self._inputs = torch.zeros(2 * MOST_TOGETHER + most, dtype=torch.int64, device=decoder.device)
+        self._addresses, self._starts, self._token_ids = torch.split(self._inputs, [MOST_TOGETHER, MOST_TOGETHER, most])
         self._positions = torch.arange(decoder.context_tokens, device=decoder.device)
         self._logits = torch.zeros(most, decoder.architecture.vocabulary, device=decoder.device)
         self._best = torch.zeros(most, dtype=torch.int64, device=decoder.device)
@@ -218,7 +220,7 @@ class _Buffers:
 
     def fill(self, chunks: Sequence[Chunk], tokens: int) -> None:
         """Write the chunks' workspaces, positions and tokens, padded to `tokens` each, in one copy."""
-        unused = [0] * (MOST_IN_TURN - len(chunks))
+        unused = [0] * (MOST_TOGETHER - len(chunks))
         inputs = [*(chunk.workspace.buffer.data_ptr() for chunk in chunks if isinstance(chunk.workspace, KVWorkspace)), *unused]
         inputs += [*(chunk.start for chunk in chunks), *unused]
         for chunk in chunks:
