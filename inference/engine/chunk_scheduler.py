@@ -160,9 +160,10 @@ class ChunkScheduler:
             self._alone_tokens = max(self._alone_tokens // 2, self._chunk_tokens)
 
     def take_ended(self) -> list[Request]:
-        ended = [run.request for run in self.runs if run.chunk is None]
-        self.runs = [run for run in self.runs if run.chunk is not None]
-        return ended
+        ended = [run for run in self.runs if run.chunk is None]
+        for run in ended:
+            self.runs.remove(run)
+        return [run.request for run in ended]
 
 
 def _tokens(run: Run) -> int:
