@@ -160,10 +160,12 @@ class ChunkScheduler:
             self._alone_tokens = max(self._alone_tokens // 2, self._chunk_tokens)
 
     def take_ended(self) -> list[Request]:
-        ended = [run for run in self.runs if run.chunk is None]
-        for run in ended:
-            self.runs.remove(run)
-        return [run.request for run in ended]
+        ended: list[Request] = []
+        for run in tuple(self.runs):
+            if run.chunk is None:
+                self.runs.remove(run)
+                ended.append(run.request)
+        return ended
 
 
 def _tokens(run: Run) -> int:
