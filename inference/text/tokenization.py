@@ -59,6 +59,11 @@ class LRUCache(Generic[Key, Value]):
         if key in self._entries:
             self.used_bytes -= self._entries.pop(key)[1]
 
+    def remove_all(self, meant: Callable[[Key], bool]) -> None:
+        """Remove the entries of the keys that are `meant`."""
+        for key in list(filter(meant, self._entries)):
+            self.remove(key)
+
     def put(self, key: Key, value: Value, size_bytes: int) -> None:
         """Keep `value`, and evict the oldest entries that no longer fit."""
         self.remove(key)
