@@ -27,9 +27,8 @@ from inference.text.token_ids import TokenIds, common_prefix_length, packed
 from inference.text.tokenization import TextTokenizer, read_tokenizer
 from lsp_server.documents.documents import Document, Position
 from lsp_server.next_edit.families import FORMATS, format_named
-from lsp_server.next_edit.formats import LaidPrompt, NextEditFormat
+from lsp_server.next_edit.formats import LaidPrompt, NextEditFormat, next_anchor
 from lsp_server.next_edit.history import PAUSE_S, History
-from lsp_server.next_edit.layout import next_anchor
 from lsp_server.next_edit.regions import RegionAnchor
 from midfill.replay.results import percentile
 from midfill.replay.trace import Step, Trace, play, read_trace, text_at

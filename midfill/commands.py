@@ -17,7 +17,6 @@ from midfill.complete import complete_command
 from midfill.cores import (
     add_command,
     core_command,
-    cores_command,
     free_command,
     list_command,
     list_tokens_command,
@@ -39,6 +38,7 @@ from protocol.settings import CORE_SETTINGS, Settings
 _ADDED = "midfill.commands"
 _LAB = ("eval", "train")
 _GONE = {
+    "cores": "`midfill core list` lists the cores, and `midfill core stop` and so on control them",
     "dashboard": "`midfill play` shows what each key costs, `midfill core list` and `/metrics` what is resident",
     "demo": "`midfill play` shows in the browser what each key costs, `midfill replay` counts it",
 }
@@ -128,16 +128,12 @@ _COMPLETE_SETTINGS = _MODEL_SETTINGS | set(ANSWER_SETTINGS) | {
 app.command()(takes_settings(lsp))
 core_app = typer.Typer(invoke_without_command=True, rich_markup_mode=None)
 core_app.callback()(takes_settings(core_command, only=(*CORE_SETTINGS, "engine_key")))
-cores_app = typer.Typer(invoke_without_command=True, rich_markup_mode=None)
-cores_app.callback()(cores_command)
-for _group in (core_app, cores_app):
-    _group.command("list")(list_command)
-    _group.command("stop")(stop_command)
-    _group.command("restart")(restart_command)
-    _group.command("unload")(unload_command)
-    _group.command("free")(free_command)
+core_app.command("list")(list_command)
+core_app.command("stop")(stop_command)
+core_app.command("restart")(restart_command)
+core_app.command("unload")(unload_command)
+core_app.command("free")(free_command)
 app.add_typer(core_app, name="core")
-app.add_typer(cores_app, name="cores")
 token_app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="The users of a core that a team shares.")
 token_app.command("add")(add_command)
 token_app.command("list")(list_tokens_command)

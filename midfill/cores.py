@@ -139,12 +139,6 @@ def list_command(as_json: Annotated[bool, typer.Option("--json", help="Print the
         typer.echo("midfill: no core is running", err=True)
 
 
-def cores_command(context: typer.Context) -> None:
-    """List the running cores, or control them with a subcommand; as `midfill core list`, `stop` and so on."""
-    if context.invoked_subcommand is None:
-        list_command()
-
-
 def stop_command(model: _Model = None) -> None:
     """End the running cores. Editors that are open now show this, and start none until you ask for one there."""
     from lsp_server.core_client.processes import stop_core

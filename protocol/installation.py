@@ -22,6 +22,11 @@ def version_of(package: str) -> str | None:
         return None
 
 
+def own_version() -> str:
+    """The version of midfill that is installed; "uninstalled" if the code runs from its folder alone."""
+    return version_of("midfill") or "uninstalled"
+
+
 def missing(extra: str = "") -> list[str]:
     """The packages that midfill requires, or that its extra adds, and that are not installed."""
     return [name for name in _required(extra) if version_of(name) is None]

@@ -195,9 +195,9 @@ class Inbox:
         A chore that waits until nothing is at work lets none begin before it: otherwise it might wait forever.
         """
         with self._changed:
-            if self._closing or len(self._running) >= self._capacity():
+            if self._closing or not len(self._queue) or (self._running and self._chores_when_idle):
                 return None
-            if self._running and self._chores_when_idle:
+            if len(self._running) >= self._capacity():
                 return None
             prefetches = [running for running in self._running if running.is_prefetch]
             turns = {running.turn for running in prefetches}

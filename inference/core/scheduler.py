@@ -266,9 +266,10 @@ class Scheduler:
         After a short rest it collects garbage and lets the engine prepare; after a longer one it saves resident KV;
         after `unload_after_s` it unloads the model.
         """
-        if not self._inbox.has_work_within(_REST_S):
-            self._holder.rest()
-            self._keep_going(self._prepare)
+        if self._inbox.has_work_within(_REST_S):
+            return not self._inbox.is_closing
+        self._holder.rest()
+        self._keep_going(self._prepare)
         if not self._inbox.has_work_within(min(_LONG_REST_S, self._unload_after_s or _LONG_REST_S)):
             while not self._saving.step_at_rest() and not self._inbox.has_work_within(0):
                 pass

@@ -160,8 +160,11 @@ class ChunkScheduler:
             self._alone_tokens = max(self._alone_tokens // 2, self._chunk_tokens)
 
     def take_ended(self) -> list[Request]:
-        ended = [run.request for run in self.runs if run.chunk is None]
-        self.runs = [run for run in self.runs if run.chunk is not None]
+        ended: list[Request] = []
+        for run in tuple(self.runs):
+            if run.chunk is None:
+                self.runs.remove(run)
+                ended.append(run.request)
         return ended
 
 

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from itertools import takewhile
 
 from inference.backends.model import Choice
-from inference.engine.sessions import drop_document
 from inference.text.token_ids import TokenIds, packed, place_of, place_of_last
 from inference.text.tokenization import LRUCache
 from kv_store.interface import SessionKey
@@ -231,4 +230,4 @@ class DraftHistories:
 
     def forget(self, document: str) -> None:
         """Drop the draft histories of the document, of every client."""
-        drop_document(self._sessions, document)
+        self._sessions.remove_all(lambda session: session.document == document)

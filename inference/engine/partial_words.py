@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 
 from inference.engine.request import Request
-from inference.engine.sessions import drop_document
 from inference.text.prompts import TokenizedPrompt
 from inference.text.token_ids import BYTES_PER_ID, TokenIds, packed
 from inference.text.tokenization import LRUCache
@@ -105,12 +104,11 @@ class PartialWordCache:
 
     def forget(self, document: str) -> None:
         """Drop what is known of the document, for every client."""
-        drop_document(self._sessions, document)
+        self._sessions.remove_all(lambda session: session.document == document)
 
     def clear(self) -> None:
         """Drop what is known of every document."""
-        for session in list(self._sessions):
-            self._sessions.remove(session)
+        self._sessions.remove_all(lambda _: True)
 
     def _agreeing(self, token_ids: TokenIds, typed: bytes) -> TokenIds:
         """The first tokens that spell a beginning of `typed`, up to the last end of a character."""

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Any
 
-from inference.text.tokenization import LRUCache
 from kv_store.interface import SessionKey
 from protocol.messages import ANONYMOUS
 
@@ -28,9 +26,3 @@ def session_key(name: str, user: str = "") -> SessionKey:
     elif _USERS_DOCUMENT.match(document):
         document = f"/{document}"
     return SessionKey(client, document, user, is_anonymous)
-
-
-def drop_document(known: LRUCache[SessionKey, Any], document: str) -> None:
-    """Remove what is known, by session, of a document."""
-    for each in [each for each in known if each.document == document]:
-        known.remove(each)

@@ -29,7 +29,7 @@ from kv_store.snapshots import FEWEST_SNAPSHOTS, Snapshots
 from kv_store.store import PagedStore
 from kv_store.tiers import MemoryStorage, Tier
 from protocol.errors import BadInput, BadModel, DeviceLost
-from protocol.version import own_version
+from protocol.installation import own_version
 
 if TYPE_CHECKING:
     import torch

@@ -14,7 +14,9 @@ import unicodedata
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cache, partial
 from itertools import chain
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -56,6 +58,11 @@ class LRUCache(Generic[Key, Value]):
     def remove(self, key: Key) -> None:
         if key in self._entries:
             self.used_bytes -= self._entries.pop(key)[1]
+
+    def remove_all(self, meant: Callable[[Key], bool]) -> None:
+        """Remove the entries of the keys that are `meant`."""
+        for key in list(filter(meant, self._entries)):
+            self.remove(key)
 
     def put(self, key: Key, value: Value, size_bytes: int) -> None:
         """Keep `value`, and evict the oldest entries that no longer fit."""
@@ -131,20 +138,17 @@ def choose_rule(pre_tokens: Callable[[str], list[str]]) -> CutRule:
     A pre-tokenizer that satisfies none gets `before_nonblank_lines`: its segments then define the tokenization, the
     same in every prompt, instead of only speeding it up.
     """
-    for rule in RULES:
-        if all(_agrees(rule, pre_tokens, probe) for probe in PROBES):
-            return rule
-    return before_nonblank_lines
+    return next((rule for rule in RULES if keeps_pieces(rule, pre_tokens)), before_nonblank_lines)
 
 
-def _agrees(rule: CutRule, pre_tokens: Callable[[str], list[str]], text: str) -> bool:
-    in_blocks = [piece for block in split_segments(text, rule) for piece in pre_tokens(block)]
-    return in_blocks == pre_tokens(text)
+def keeps_pieces(rule: CutRule, pre_tokens: Callable[[str], list[str]]) -> bool:
+    """Whether the segments of the samples, concatenated, have the pieces of the whole."""
+    return all(pieces_of_segments(probe, rule, pre_tokens) == pre_tokens(probe) for probe in PROBES)
 
 
-def is_one_segment(text: str) -> bool:
-    """Whether no rule cuts `text`, since each cuts behind a newline."""
-    return "\n" not in text and "\r" not in text and len(text) <= MAX_SEGMENT_CHARS
+def pieces_of_segments(text: str, rule: CutRule, pre_tokens: Callable[[str], list[str]]) -> list[str]:
+    """The pieces of each segment of `text`, one after another."""
+    return [piece for segment in split_segments(text, rule) for piece in pre_tokens(segment)]
 
 
 def split_segments(text: str, rule: CutRule) -> Iterator[str]:
@@ -208,11 +212,16 @@ class TextTokenizer:
         self._not_text = frozenset(id_ for token, id_ in added.items() if not token.replace(SPACE_MARK, " ").isspace())
         self._marker_ids = {token: id_ for token, id_ in added.items() if id_ in self._not_text}
         self._bytes_of_name = bytes_of_token if self.is_byte_level else bytes_of_piece
-        self._bytes_of_id: dict[int, bytes | None] = {}
+        self.bytes_of: Callable[[int], bytes | None] = cache(self._bytes_of)
+        """The bytes of a token; None if it is no text."""
+        self._normalizer, self._pre_tokenizer = self._tokenizer.normalizer, self._tokenizer.pre_tokenizer
         # White space that is matched before the pre-tokenizer is out of the sight of what looks at its pieces.
         self._hides_pieces = self.is_byte_level and any(token.isspace() for token in added)
         self._merge_pairs = MergePairs(() if self.is_byte_level else self._tokenizer.get_vocab())
         self._cut_rule = choose_rule(self._pre_tokens)
+        self._pieces: Callable[[str], list[str]] = self._pre_tokens
+        if not keeps_pieces(self._cut_rule, self._pre_tokens):
+            self._pieces = partial(pieces_of_segments, rule=self._cut_rule, pre_tokens=self._pre_tokens)
         self._blocks: LRUCache[str, TokenIds] = LRUCache(MAX_CACHED_BLOCKS, MAX_CACHED_BYTES)
         self._fragments: LRUCache[str, TokenIds] = LRUCache(MAX_CACHED_BLOCKS, MAX_CACHED_BYTES)
         self._check_markers(added, where)
@@ -239,7 +248,7 @@ class TextTokenizer:
             return 0
         last_block = list(split_segments(fragment, self._cut_rule))[-1]  # where it begins depends on nothing after it
         last_tokens = self._remembered(self._blocks, last_block, self._encode_block)
-        lengths = [len(self._text_bytes(token_id)) for token_id in last_tokens]
+        lengths = [len(self.bytes_of(token_id) or b"") for token_id in last_tokens]
         stable_bytes = self._stable_bytes(last_block, lengths)
         stable = 0
         while stable_bytes > 0:
@@ -252,13 +261,6 @@ class TextTokenizer:
         """The bytes of every token that is text."""
         spelled = ((token_id, self.bytes_of(token_id)) for token_id in range(self.vocabulary_size))
         return {token_id: token_bytes for token_id, token_bytes in spelled if token_bytes is not None}
-
-    def bytes_of(self, token_id: int) -> bytes | None:
-        """The bytes of a token; None if it is no text."""
-        if token_id not in self._bytes_of_id:
-            token = None if token_id in self._not_text else self._tokenizer.id_to_token(token_id)
-            self._bytes_of_id[token_id] = None if token is None else self._bytes_of_name(token)
-        return self._bytes_of_id[token_id]
 
     def marker_id(self, name: str) -> int | None:
         """The token with this name that is no text; None if there is none."""
@@ -288,26 +290,25 @@ class TextTokenizer:
     def _encode_block(self, block: str) -> TokenIds:
         return packed(self._tokenizer.encode(_without_surrogates(block), add_special_tokens=False).ids)
 
+    def _bytes_of(self, token_id: int) -> bytes | None:
+        token = None if token_id in self._not_text else self._tokenizer.id_to_token(token_id)
+        return None if token is None else self._bytes_of_name(token)
+
     def _pre_tokens(self, text: str) -> list[str]:
-        if self._tokenizer.normalizer is not None:
-            text = self._normalized(text)
-        if self._tokenizer.pre_tokenizer is None:
+        if self._normalizer is not None:
+            text = self._normalizer.normalize_str(text)
+        if self._pre_tokenizer is None:
             return [text]
-        return [piece for piece, _ in self._tokenizer.pre_tokenizer.pre_tokenize_str(text)]
+        return list(map(itemgetter(0), self._pre_tokenizer.pre_tokenize_str(text)))
 
     def _stable_bytes(self, block: str, token_lengths: Sequence[int]) -> int:
         text = _without_surrogates(block)
         if not self.is_byte_level:
             return self._merge_pairs.stable(self._normalized(text).replace(" ", SPACE_MARK), token_lengths)
-        return 0 if self._hides_pieces else stable_prefix_length(text, self._pieces_of_blocks)
-
-    def _pieces_of_blocks(self, text: str) -> list[str]:
-        if is_one_segment(text):
-            return self._pre_tokens(text)
-        return [piece for block in split_segments(text, self._cut_rule) for piece in self._pre_tokens(block)]
+        return 0 if self._hides_pieces else stable_prefix_length(text, self._pieces)
 
     def _normalized(self, text: str) -> str:
-        return text if self._tokenizer.normalizer is None else str(self._tokenizer.normalizer.normalize_str(text))
+        return text if self._normalizer is None else str(self._normalizer.normalize_str(text))
 
     def _text_bytes(self, token_id: int) -> bytes:
         token_bytes = self.bytes_of(token_id)

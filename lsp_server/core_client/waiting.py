@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import IO
 
 CORE = (sys.executable, "-P", "-m", "inference.core")
-"""The command of a core; without arguments it waits for them, see `inference.core.waiting`."""
+"""The command of a core; without arguments it waits for them, see `inference/core/__main__.py`."""
 
 
 def spawn(command: Sequence[str], log_file: Path, environment: Mapping[str, str]) -> subprocess.Popen[bytes]:

@@ -30,7 +30,7 @@ def tab_width(lines: Iterable[str]) -> Literal[4, 8]:
     Lines that begin with a star are aligned in a comment.
     """
     spaces = [leading_space(line) for line in lines if line.strip() and not line.lstrip().startswith("*")]
-    if not any("\t" in space for space in spaces):
+    if "\t" not in "".join(spaces):
         return 8  # the first tab stands for the columns that spaces do not reach
     small = sum(2 <= len(space) < 8 and "\t" not in space for space in spaces)
     large = sum(len(space) >= 8 and "\t" not in space for space in spaces)

@@ -146,9 +146,8 @@ class Verdicts:
 
     def own(self, uri: str) -> Verdict | None:
         """The verdict that keeps the document out of its own prompts too, by the last check; None if it may enter."""
-        known = self._known.get(uri)
-        verdict = _UNKNOWN if known is None else known.verdict
-        return verdict if self._prompts(uri, verdict) == 2 else None
+        known = self._known.get(uri) or _Known(0.0, _UNKNOWN, self._prompts(uri, _UNKNOWN))
+        return known.verdict if known.prompts == 2 else None
 
     def use(self, *, ignored_are_off: bool) -> None:
         """Decide whether files that git ignores stay out of their own prompts too."""

@@ -18,7 +18,7 @@ from lsp_server.custom_messages import (
 from lsp_server.documents.documents import Edit
 from lsp_server.editor_protocol import refusing_bad_input
 from lsp_server.features.text_documents import place_of
-from lsp_server.next_edit.parts import parts_of
+from lsp_server.next_edit.offers import parts_of
 from lsp_server.server import MidfillServer
 from protocol.errors import BadInput
 

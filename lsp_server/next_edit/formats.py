@@ -1,4 +1,4 @@
-"""Common to all families of next-edit models: a laid prompt, the answer read from it, and the edit that it makes."""
+"""Common to all families of next-edit models: when a prompt is laid anew, the answer read from it, and its edit."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from itertools import accumulate
 from typing import Protocol, TypeVar
 
 from lsp_server.documents.documents import Edit, Position, Replacement, end_of, split_lines, trimmed
-from lsp_server.next_edit.history import Event, plain
+from lsp_server.next_edit.history import Event, History, plain
 from lsp_server.next_edit.regions import RegionAnchor
 from protocol.errors import BadInput
 from protocol.messages import FinishReason, Snippet
@@ -173,3 +173,31 @@ def _equal(old: Sequence[str], new: Sequence[str]) -> int:
     """How many first lines are the same, but for their line ends."""
     most = min(len(old), len(new))
     return next((i for i in range(most) if shown(old[i : i + 1]) != new[i]), most)
+
+
+def next_anchor(
+    layout: NextEditFormat,
+    path: str,
+    lines: Sequence[str],
+    row: int,
+    history: History,
+    snippets: Sequence[Snippet],
+    previous: RegionAnchor | None,
+    *,
+    at_rest: bool,
+) -> RegionAnchor:
+    """The anchor for the cursor's line; `previous` has followed all edits since it was laid.
+
+    Between two rests the events stay those of the last one, so that each key changes the prompt only from its place
+    in the region on; what was typed since then is missing from the history, and the region shows it. A region that
+    does not hold is laid anew with them, or with all events where a new region changes the whole prompt anyway.
+
+    Raises BadInput, naming the marker, if the document holds one of the format's markers.
+    """
+    if previous is None or previous.path != path or at_rest:
+        return layout.anchor(path, lines, row, history.events, snippets, previous, history.newest)
+    if layout.keeps(previous, lines, row):
+        return previous
+    if layout.suffix_first:
+        return layout.anchor(path, lines, row, history.events, snippets, previous, history.newest)
+    return layout.anchor(path, lines, row, previous.events, previous.snippets, previous, history.newest)

@@ -15,7 +15,7 @@ from typing import Literal
 
 from lsp_server.documents.documents import Document, Edit, Position, Replacement, end_of, trimmed
 from lsp_server.next_edit.families import FORMATS, format_named, format_of_model
-from lsp_server.next_edit.formats import BadAnswer, LaidPrompt, NextEditFormat, edit_of
+from lsp_server.next_edit.formats import BadAnswer, LaidPrompt, NextEditFormat, edit_of, next_anchor
 from lsp_server.next_edit.gate import (
     Hunk,
     Moment,
@@ -28,7 +28,6 @@ from lsp_server.next_edit.gate import (
     refuse,
 )
 from lsp_server.next_edit.history import PAUSE_S, History
-from lsp_server.next_edit.layout import next_anchor
 from lsp_server.next_edit.offers import rebased, typed_at
 from lsp_server.next_edit.regions import RegionAnchor
 from lsp_server.suggesting.explainer import Explainer

@@ -129,10 +129,11 @@ def test_bad_input_ends_a_command_with_one_line_and_status_2(
     assert line.startswith(message.format(empty=empty, trace=trace))
 
 
-def test_a_command_that_is_no_longer_one_is_refused_by_name() -> None:
-    refusal = CliRunner().invoke(app, ["demo"]).exception
+@pytest.mark.parametrize(("name", "instead"), [("demo", "`midfill play` shows"), ("cores", "`midfill core list` lists")])
+def test_a_command_that_is_no_longer_one_is_refused_by_name(name: str, instead: str) -> None:
+    refusal = CliRunner().invoke(app, [name]).exception
     assert isinstance(refusal, BadInput)
-    assert str(refusal).startswith("`midfill demo` is no longer a command: `midfill play` shows")
+    assert str(refusal).startswith(f"`midfill {name}` is no longer a command: {instead}")
 
 
 @pytest.mark.parametrize("option", [["--exact"], ["--no-exact"], ["--suggest-in", "comments"], ["--disabled-folders", "/a,/b"]])

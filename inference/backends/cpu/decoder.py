@@ -149,10 +149,11 @@ class KernelDecoder:
         """The same forward; returns the next token of each of the last `wanted` tokens of each chunk."""
         if any(chunk.needs_logits for chunk in chunks):
             return [choose(rows, chunk) for rows, chunk in zip(self.forward(chunks), chunks, strict=True)]
-        found = (CChoice * sum(chunk.wanted for chunk in chunks))()
+        wanted = [chunk.wanted for chunk in chunks]
+        found = (CChoice * sum(wanted))()
         self._run(chunks, None, found)
-        each = iter(found)
-        return [tuple(Choice(choice.token_id, choice.logprob) for choice in islice(each, chunk.wanted)) for chunk in chunks]
+        each = iter([Choice(choice.token_id, choice.logprob) for choice in found])
+        return [tuple(islice(each, count)) for count in wanted]
 
     def _run(self, chunks: Sequence[Chunk], logits: int | None, choices: ctypes.Array[CChoice] | None) -> None:
         check_call(self.architecture, self._positions, chunks)

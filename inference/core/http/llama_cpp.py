@@ -13,9 +13,9 @@ from starlette.routing import Route
 from inference.core.http.bodies import MAX_CHOICES, Count, DecodingFields, Name, line_end_of, max_tokens
 from inference.core.http.requests import Api, TextPiece, cached_tokens, session_of, whole
 from inference.core.http.responses import EVENTS, error_event, event, streamed
+from protocol.installation import own_version
 from protocol.messages import MAX_SNIPPETS, Completion, CompletionRequest, Snippet, StopRule, StopTexts
 from protocol.stopping import columns
-from protocol.version import own_version
 
 MAX_RESPONSE_FIELDS = 64
 

@@ -15,8 +15,8 @@ from starlette.routing import Route
 from inference.core.http.bodies import Count, DecodingFields, Fields, Name, line_end_of, max_tokens
 from inference.core.http.requests import NO_PROMPT, NO_STOP, Api, TextPiece, cached_tokens, session_of, user_of, whole
 from inference.core.http.responses import LINES, line, streamed
+from protocol.installation import own_version
 from protocol.messages import Completion, CompletionRequest
-from protocol.version import own_version
 
 TEMPLATE = "{{ .Prompt }}{{ .Suffix }}"
 """Clients look for `.Suffix`, which says that the model fills in the middle."""

@@ -8,8 +8,9 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
+from inference.backends.llama.weights import GgufReader
 from inference.checkpoints.architecture import SUPPORTED_TYPES, Architecture
-from inference.checkpoints.gguf.file import GgufCheckpoint, known_by_suffix, open_gguf
+from inference.checkpoints.gguf.file import GgufCheckpoint, open_gguf
 from inference.checkpoints.gguf.tokenizer import tokenizer_definition
 from midfill_lab.training.options import OptionError
 from midfill_lab.training.vocabulary import MIDDLE, PREFIX, SUFFIX
@@ -17,7 +18,8 @@ from protocol.errors import BadModel
 
 MARKERS = (PREFIX, SUFFIX, MIDDLE)
 NOISE_NORM = 0.5  # of a marker's own direction, as a share of its embedding's norm
-_EMBEDDING, _OUTPUT = "model.embed_tokens.weight", "lm_head.weight"
+_EMBEDDING = "model.embed_tokens.weight"
+_ENDS = ("bos_token_id", "eos_token_id", "pad_token_id")
 
 
 def read_base(file: Path, folder: Path, reserved: tuple[int, ...] = (), *, dtype: torch.dtype = torch.bfloat16) -> None:
@@ -30,31 +32,27 @@ def read_base(file: Path, folder: Path, reserved: tuple[int, ...] = (), *, dtype
         BadModel: the file is missing, damaged, or of an architecture or a tokenizer that is not supported.
         OptionError: an id is not that of a special token, or there are not three.
     """
-    notes, definition = _open(file).config["midfill"], read_tokenizer(file, reserved)
-    from transformers import AutoModelForCausalLM
+    checkpoint, definition = _open(file), read_tokenizer(file, reserved)
+    config, metadata = dict(checkpoint.config), checkpoint.headers[0].metadata
+    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
-    with known_by_suffix(file) as named:
-        model = AutoModelForCausalLM.from_pretrained(named.parent, gguf_file=named.name, dtype=torch.float32)
-    state: dict[str, Tensor] = model.state_dict()
+    state = _state(checkpoint)
     _separate(state[_EMBEDDING], reserved)
-    tied = bool(model.config.tie_word_embeddings)
-    tensors = {key: value.to(dtype).contiguous() for key, value in state.items() if not (tied and key == _OUTPUT)}
+    tensors = {name: tensor.to(dtype) for name, tensor in state.items()}
     folder.mkdir(parents=True, exist_ok=True)
     save_file(tensors, folder / "model.safetensors", {"format": "pt"})
     (folder / "model.safetensors").chmod(0o644)  # safetensors makes its files private to their owner
-    config = {key: value for key, value in model.config.to_diff_dict().items() if key != "quantization_config"}
-    ends = {"bos_token_id": None, "eos_token_id": 0, "pad_token_id": None} if reserved else {}
-    if notes:  # of a model that midfill trained
-        config["midfill"] = notes
-    written = {**config, **ends, "dtype": str(dtype).removeprefix("torch."), "architectures": [type(model).__name__]}
-    _write(folder / "config.json", written)
+    ends = (None, 0, None) if reserved else tuple(metadata.get(f"tokenizer.ggml.{key}") for key in _ENDS)
+    kind = MODEL_FOR_CAUSAL_LM_MAPPING_NAMES[config["model_type"]]
+    config |= zip(_ENDS, ends, strict=True)
+    _write(folder / "config.json", {**config, "dtype": str(dtype).removeprefix("torch."), "architectures": [kind]})
     _write(folder / "tokenizer.json", definition)
     _write(
         folder / "tokenizer_config.json",
         {
             "tokenizer_class": "PreTrainedTokenizerFast",
             "eos_token": definition["added_tokens"][0]["content"],
-            "model_max_length": model.config.max_position_embeddings,
+            "model_max_length": config["max_position_embeddings"],
             "clean_up_tokenization_spaces": False,
         },
     )
@@ -78,12 +76,22 @@ def _open(file: Path) -> GgufCheckpoint:
             f"{file} is a model of architecture {checkpoint.headers[0].architecture!r} with a tokenizer {kind!r}, "
             f"expected {', '.join(SUPPORTED_TYPES)} with gpt2"
         )
-    if len(checkpoint.headers) > 1:
-        raise BadModel(f"{file} is in {len(checkpoint.headers)} parts: join them with llama-gguf-split --merge")
     rope = shape.rope_type
-    if rope != "default":  # transformers does not read it from such a file
+    if rope != "default":  # transformers does not know all that such a file may have
         raise BadModel(f"{file} has RoPE of type {rope!r}: train from the model's safetensors files")
     return checkpoint
+
+
+def _state(checkpoint: GgufCheckpoint) -> dict[str, Tensor]:
+    """The tensors in float32, by their names in a safetensors file."""
+    shape, files = checkpoint.architecture, checkpoint.weights()
+    assert isinstance(shape, Architecture), f"{checkpoint.path} was opened as a model to train from"
+    reader = GgufReader(files, shape, torch.float32, torch.device("cpu"))
+    shapes = {name: tensor.shape for file in files for name, tensor in file.tensors.items()}
+    return {
+        name: reader.matrix({name: rows}, *columns) if columns else reader.vector(name, rows)
+        for name, (rows, *columns) in shapes.items()
+    }
 
 
 def _rename(definition: dict[str, Any], reserved: tuple[int, ...]) -> None:

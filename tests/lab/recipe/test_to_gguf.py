@@ -91,13 +91,22 @@ def test_a_file_without_the_suffix_is_read_too(model: Path, tmp_path: Path) -> N
     assert logits(tmp_path / "base", [5, 6, 7]).isfinite().all()
 
 
-def test_what_transformers_would_read_wrong_is_refused(tiny_checkpoint: Path, tmp_path: Path) -> None:
+def test_scaled_positions_are_refused(tiny_checkpoint: Path, tmp_path: Path) -> None:
     scaled = write_tiny(tmp_path / "scaled.gguf", tiny_checkpoint, changes={"llama.rope.scaling.factor": 2.0})
     with pytest.raises(BadModel, match="has RoPE of type 'linear': train from the model's safetensors"):
         read_base(scaled, tmp_path / "base")
-    (first, _) = split(write_tiny(tmp_path / "tiny.gguf", tiny_checkpoint), tmp_path, tiny_checkpoint)
-    with pytest.raises(BadModel, match="is in 2 parts: join them"):
-        read_base(first, tmp_path / "base")
+
+
+@pytest.mark.parametrize("kind", ["Llama", "Qwen2", "Qwen3"])
+@pytest.mark.parametrize("tied", [True, False])
+def test_the_weights_of_a_file_in_parts_come_back_bit_for_bit(kind: str, tied: bool, tmp_path: Path) -> None:
+    model = write_checkpoint(tmp_path / "model", kind, tie_word_embeddings=tied)
+    (first, _) = split(write_tiny(tmp_path / "tiny.gguf", model), tmp_path, model)
+    read_base(first, tmp_path / "base", dtype=torch.float32)
+    before, after = load_file(model / "model.safetensors"), load_file(tmp_path / "base" / "model.safetensors")
+    assert {name: tensor.tolist() for name, tensor in after.items()} == {name: before[name].float().tolist() for name in before}
+    torch.testing.assert_close(logits(tmp_path / "base", [5, 6, 7]), logits(model, [5, 6, 7]), atol=0, rtol=0)
+    assert json.loads((tmp_path / "base" / "config.json").read_text())["architectures"] == [f"{kind}ForCausalLM"]
 
 
 @pytest.mark.parametrize("kind", BITS)

@@ -6,9 +6,8 @@ from itertools import pairwise
 import pytest
 
 from lsp_server.documents.documents import Document, Edit, LineChange, Position
-from lsp_server.next_edit.formats import NextEditFormat
+from lsp_server.next_edit.formats import NextEditFormat, next_anchor
 from lsp_server.next_edit.history import History
-from lsp_server.next_edit.layout import next_anchor
 from lsp_server.next_edit.regions import GROWTH, RegionAnchor, RegionSize
 from lsp_server.next_edit.sweep import SWEEP_A
 from lsp_server.next_edit.zeta import ZETA_2_1
