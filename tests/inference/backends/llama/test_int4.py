@@ -84,7 +84,7 @@ def test_a_file_of_4_bits_keeps_its_numbers_and_is_replayed(gguf: Path, simulate
     graphed = engine._model
     assert isinstance(graphed, GraphedDecoder)
     assert graphed.weights_bytes == pytest.approx(plan.memory.weights, rel=0.01)
-    layer = graphed.plain._weights.layers[0]
+    layer = graphed.plain.weights.layers[0]
     assert isinstance(layer.gate_up, Int4Matrix)
     plain = load_engine(EngineOptions(str(gguf), device="cpu", kernel=False, dtype="float32", threads=1))
     gate_up = plain._model._weights.layers[0].gate_up  # type: ignore[attr-defined]
