@@ -87,7 +87,7 @@ def test_a_file_of_4_bits_keeps_its_numbers_and_is_replayed(gguf: Path, simulate
     layer = graphed.plain.weights.layers[0]
     assert isinstance(layer.gate_up, Int4Matrix)
     plain = load_engine(EngineOptions(str(gguf), device="cpu", kernel=False, dtype="float32", threads=1))
-    gate_up = plain._model._weights.layers[0].gate_up  # type: ignore[attr-defined]
+    gate_up = plain._model.weights.layers[0].gate_up  # type: ignore[attr-defined]
     columns = torch.eye(64, dtype=torch.bfloat16, device=CUDA)
     found = torch.nn.functional.linear(columns, layer.gate_up).cpu().float().T
     assert (found - gate_up).abs().max() < 2**-7 * gate_up.abs().max()  # of bfloat16; a step of 4 bits is 2**-3
