@@ -39,6 +39,19 @@ interface Session {
 const applied = (text: string, patches: Patch[]): string =>
   patches.reduce((now, [position, deleted, inserted]) => now.slice(0, position) + inserted + now.slice(position + deleted), text);
 
+/** The keys that select so much from the cursor on; "down" keeps the column in lines that are long enough. */
+function selecting(text: string, position: number, length: number): string[] {
+  const lines = text.slice(position, position + length).split("\n");
+  const column = columnOf(text, position);
+  const goal = columnOf(text, position + length);
+  const last = text.slice(position + length - goal).split("\n", 1)[0]!;
+  const landed = Math.min(column, last.length);
+  const across = goal > landed ? "Shift+ArrowRight" : "Shift+ArrowLeft";
+  return [...Array<string>(lines.length - 1).fill("Shift+ArrowDown"), ...Array<string>(Math.abs(goal - landed)).fill(across)];
+}
+
+const columnOf = (text: string, position: number): number => text.slice(0, position).split("\n").at(-1)!.length;
+
 /** Types the session, and decides about each edit that is shown. */
 class User {
   now = 0;
@@ -77,9 +90,7 @@ class User {
       const [position, deleted, inserted] = patch;
       await this.goTo(text, position);
       if (deleted > LONGEST_TYPED) {
-        await this.window.press("Control+k", "Control+b"); // the anchor of a selection
-        await this.goTo(text, position + deleted);
-        await this.window.press("Control+k", "Control+k", "Delete");
+        await this.window.press(...selecting(text, position, deleted), "Delete");
       } else {
         await this.window.press(...Array<string>(deleted).fill("Delete"));
       }
