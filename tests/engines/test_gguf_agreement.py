@@ -68,8 +68,8 @@ def lines_that_differ(tokenizer: TextTokenizer, server: LlamaServer, pieces: Seq
 
 
 def continuation(server: LlamaServer, prompt: Sequence[int]) -> list[int]:
-    """llama-server's greedy continuation of token ids."""
-    body = {"prompt": list(prompt), "n_predict": NEW_TOKENS, "temperature": 0.0, "ignore_eos": True}
+    """llama-server's greedy continuation of token ids, up to its end."""
+    body = {"prompt": list(prompt), "n_predict": NEW_TOKENS, "temperature": 0.0}
     answer = server.post("/completion", {**body, "return_tokens": True, "cache_prompt": False})
     return [int(token_id) for token_id in answer["tokens"]]
 
