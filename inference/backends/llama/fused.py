@@ -1,4 +1,4 @@
-"""The decoder's short forwards in a third of torch's kernels, for CUDA graphs.
+"""The decoder's short forwards in less than half of torch's kernels, for CUDA graphs.
 
 A GPU computes one token in hundreds of kernels that last two microseconds each, most of which only move what another
 has computed. Here each layer is four products, and six kernels of Triton between them.
