@@ -35,7 +35,7 @@ MOST_KV_ERROR = {"float32": 1e-5, "bfloat16": 2e-2}
 POISON = 1e3
 DTYPES = (torch.float32, torch.bfloat16)
 SPLIT_TOKENS = (*FIRST_BUCKETS, TOKEN_BUCKETS[-1])
-"""That split attention is compared at: for every number, model and dtype Triton compiles kernels, which takes seconds."""
+"""That split attention is compared at: they use all that Triton compiles for a model and dtype, which takes seconds."""
 
 
 class _Case:
