@@ -38,8 +38,7 @@ class Healer:
 
     def heal(self, increment: str) -> HealedIncrement:
         """Back up to the last token boundary of the increment that no continuation can change."""
-        token_ids = self._tokenizer.encode(increment)
-        stable = self._tokenizer.stable_tokens(increment)
+        token_ids, stable = self._tokenizer.encode_stable(increment)
         typed = b"".join(map(self.vocabulary.bytes_of, token_ids[stable:]))
         if len(typed) > MOST_TYPED_BYTES:
             return HealedIncrement(token_ids, b"")

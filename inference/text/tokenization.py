@@ -23,7 +23,7 @@ from typing import Any, Generic, TypeVar
 from tokenizers import Tokenizer
 
 from inference.text.fim import AUTO, FIMFormat, choose_format
-from inference.text.token_boundaries import MergePairs, stable_prefix_length
+from inference.text.token_boundaries import MergePairs, StablePieces
 from inference.text.token_ids import BYTES_PER_ID, SPACE_MARK, TextStream, TokenIds, bytes_of_piece, bytes_of_token, packed
 from protocol.errors import BadModel, bad_model
 
@@ -219,9 +219,9 @@ class TextTokenizer:
         self._hides_pieces = self.is_byte_level and any(token.isspace() for token in added)
         self._merge_pairs = MergePairs(() if self.is_byte_level else self._tokenizer.get_vocab())
         self._cut_rule = choose_rule(self._pre_tokens)
-        self._pieces: Callable[[str], list[str]] = self._pre_tokens
-        if not keeps_pieces(self._cut_rule, self._pre_tokens):
-            self._pieces = partial(pieces_of_segments, rule=self._cut_rule, pre_tokens=self._pre_tokens)
+        keeps = keeps_pieces(self._cut_rule, self._pre_tokens)
+        whole = partial(pieces_of_segments, rule=self._cut_rule, pre_tokens=self._pre_tokens)
+        self._stable_pieces = StablePieces(self._pre_tokens if keeps else whole)
         self._blocks: LRUCache[str, TokenIds] = LRUCache(MAX_CACHED_BLOCKS, MAX_CACHED_BYTES)
         self._fragments: LRUCache[str, TokenIds] = LRUCache(MAX_CACHED_BLOCKS, MAX_CACHED_BYTES)
         self._check_markers(added, where)
@@ -242,12 +242,13 @@ class TextTokenizer:
         """How many tokens `text` has as one fragment."""
         return len(self.encode(text))
 
-    def stable_tokens(self, fragment: str) -> int:
-        """How many leading tokens of `fragment` it has whatever text follows it."""
-        if not fragment:
-            return 0
-        last_block = list(split_segments(fragment, self._cut_rule))[-1]  # where it begins depends on nothing after it
-        last_tokens = self._remembered(self._blocks, last_block, self._encode_block)
+    def encode_stable(self, fragment: str) -> tuple[TokenIds, int]:
+        """The tokens of a fragment that is being typed, and how many leading ones it has whatever text follows it."""
+        token_ids = last_tokens = packed()
+        last_block = ""
+        for last_block in split_segments(fragment, self._cut_rule):  # where the last begins depends on nothing after it
+            last_tokens = self._remembered(self._blocks, last_block, self._encode_block)
+            token_ids = token_ids + last_tokens
         lengths = [len(self.bytes_of(token_id) or b"") for token_id in last_tokens]
         stable_bytes = self._stable_bytes(last_block, lengths)
         stable = 0
@@ -255,7 +256,7 @@ class TextTokenizer:
             stable_bytes -= lengths[stable]
             stable += 1
         assert stable_bytes == 0, f"{last_block!r} has no token that ends where its stable bytes do"
-        return len(self.encode(fragment)) - len(last_tokens) + stable
+        return token_ids, len(token_ids) - len(last_tokens) + stable
 
     def text_tokens(self) -> dict[int, bytes]:
         """The bytes of every token that is text."""
@@ -305,7 +306,7 @@ class TextTokenizer:
         text = _without_surrogates(block)
         if not self.is_byte_level:
             return self._merge_pairs.stable(self._normalized(text).replace(" ", SPACE_MARK), token_lengths)
-        return 0 if self._hides_pieces else stable_prefix_length(text, self._pieces)
+        return 0 if self._hides_pieces else self._stable_pieces.stable(text)
 
     def _normalized(self, text: str) -> str:
         return text if self._normalizer is None else str(self._normalizer.normalize_str(text))

@@ -1,13 +1,14 @@
 from __future__ import annotations
 
 import random
+import re
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from inference.text.fim import FORMATS
-from inference.text.token_boundaries import MergePairs, SortedVocabulary, stable_prefix_length
+from inference.text.token_boundaries import PROBES, MergePairs, SortedVocabulary, StablePieces
 from inference.text.tokenization import TextTokenizer, read_tokenizer
 from tests.inference.byte_fallback import write_fallback_tokenizer
 from tests.inference.text.test_tokenization import PIECES
@@ -17,8 +18,9 @@ TEXTS = st.lists(st.sampled_from(CHARACTERS), max_size=12).map("".join)
 
 
 def check(tokenizer: TextTokenizer, text: str, continuation: str) -> None:
-    stable = tokenizer.stable_tokens(text)
-    assert tokenizer.encode(text + continuation)[:stable] == tokenizer.encode(text)[:stable]
+    token_ids, stable = tokenizer.encode_stable(text)
+    assert token_ids == tokenizer.encode(text)
+    assert tokenizer.encode(text + continuation)[:stable] == token_ids[:stable]
 
 
 def test_stable_tokens_of_real_vocabularies_stay(real_tokenizer: TextTokenizer) -> None:
@@ -62,16 +64,16 @@ def test_stable_tokens_with_byte_fallback_stay(fallback_tokenizer: TextTokenizer
     ],
 )
 def test_the_end_of_the_last_word_is_not_stable(tiny_tokenizer: TextTokenizer, text: str, unstable: str) -> None:
-    token_ids = tiny_tokenizer.encode(text)
-    rest = b"".join(map(tiny_tokenizer.text_tokens().__getitem__, token_ids[tiny_tokenizer.stable_tokens(text) :]))
+    token_ids, stable = tiny_tokenizer.encode_stable(text)
+    rest = b"".join(map(tiny_tokenizer.text_tokens().__getitem__, token_ids[stable:]))
     assert rest.decode() == unstable
 
 
 def test_words_before_the_last_are_stable_with_byte_fallback(fallback_tokenizer: TextTokenizer) -> None:
     text = "return self item"
     spelled = fallback_tokenizer.text_tokens()
-    stable = fallback_tokenizer.encode(text)[: fallback_tokenizer.stable_tokens(text)]
-    assert b"".join(map(spelled.__getitem__, stable)) == b"return self"
+    token_ids, stable = fallback_tokenizer.encode_stable(text)
+    assert b"".join(map(spelled.__getitem__, token_ids[:stable])) == b"return self"
 
 
 def test_places_that_no_token_bridges() -> None:
@@ -94,8 +96,32 @@ def test_a_continuation_that_moves_an_earlier_boundary_unsettles_it() -> None:
     def pieces_of(text: str) -> list[str]:
         return [text] if text.endswith("aa") else list(text)
 
-    assert stable_prefix_length("ba", pieces_of) == 0
-    assert stable_prefix_length("b" * 20, pieces_of) == 20
+    assert StablePieces(pieces_of).stable("ba") == 0
+    assert StablePieces(pieces_of).stable("b" * 20) == 20
+
+
+def test_a_word_of_a_known_shape_is_not_tried_again(real_tokenizer: TextTokenizer) -> None:
+    asked: list[str] = []
+
+    def pieces_of(text: str) -> list[str]:
+        asked.append(text)
+        return real_tokenizer._pre_tokens(text)
+
+    pieces = StablePieces(pieces_of)
+    pieces.stable("x = first")
+    assert len(asked) > len(PROBES)
+    asked.clear()
+    assert pieces.stable("y = second") == StablePieces(real_tokenizer._pre_tokens).stable("y = second")
+    assert len(asked) == 2  # the text, and its end alone
+
+
+def test_letters_behind_an_apostrophe_are_tried_each() -> None:
+    def pieces_of(text: str) -> list[str]:
+        return re.findall(r"'re|[a-z]+|[^a-z]", text)
+
+    pieces = StablePieces(pieces_of)
+    assert pieces.stable("we'r") == 2  # it may become 're
+    assert pieces.stable("we'x") == 3
 
 
 SPELLED = st.lists(st.binary(max_size=4), max_size=40)
