@@ -11,6 +11,7 @@ from typing import Protocol
 from inference.text.token_boundaries import AllowedIds
 from kv_store.interface import Workspace
 from kv_store.snapshots import StateSnapshot
+from protocol.messages import Sampling
 
 SHORT_TOKENS = 16
 """Chunks of up to this many tokens are short: the CPU kernel takes several of them in one call."""
@@ -18,19 +19,10 @@ SHORT_TOKENS = 16
 
 @dataclass(frozen=True, slots=True)
 class Draw:
-    """Draws a token from the probabilities at a temperature, limited to the most probable ones.
-
-    Attributes:
-        point: in [0, 1): the token is drawn at which the cumulative probability passes it.
-        temperature: above 0; divides the logits.
-        top_p: the most probable tokens whose probabilities sum up to this stay, at least one.
-        top_k: so many of the most probable tokens stay; 0 means all.
-    """
+    """Draws the token at which the cumulative probability passes `point`, in [0, 1), as `sampling` says."""
 
     point: float
-    temperature: float
-    top_p: float = 1.0
-    top_k: int = 0
+    sampling: Sampling
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,16 +58,17 @@ def draw(scores: Numbers, how: Draw, unseen: float = 0.0) -> int | None:
     unseen: the weight, relative to the highest score's, of further scores that are all lower. None if the draw depends
     on one of them.
     """
-    if how.top_k:
-        if unseen and how.top_k > len(scores):
+    sampling = how.sampling
+    if sampling.top_k:
+        if unseen and sampling.top_k > len(scores):
             return None
         unseen = 0.0
-    weights = np.exp((scores - scores.max()) / how.temperature)
-    order = np.argsort(-scores, kind="stable")[: how.top_k or None]
+    weights = np.exp((scores - scores.max()) / sampling.temperature)
+    order = np.argsort(-scores, kind="stable")[: sampling.top_k or None]
     weights = weights[order]
     cumulative = np.cumsum(weights / (weights.sum() + unseen))
-    kept = int(np.searchsorted(cumulative, how.top_p)) + 1
-    if unseen and kept > len(order) and how.top_p < 1:
+    kept = int(np.searchsorted(cumulative, sampling.top_p)) + 1
+    if unseen and kept > len(order) and sampling.top_p < 1:
         return None
     cumulative = cumulative[:kept]
     whole = 1.0 if unseen and kept > len(order) else cumulative[-1]
@@ -94,7 +95,7 @@ def _choice_of_best(row: Tensor, chunk: Chunk) -> Choice | None:
     if row.device.type != "cuda" or chunk.allowed is not None or len(row) <= BEST or chunk.top >= BEST:
         return None
     scores = row.double()
-    temperature = 1.0 if chunk.draw is None else chunk.draw.temperature
+    temperature = 1.0 if chunk.draw is None else chunk.draw.sampling.temperature
     highest, ids = scores.topk(BEST)
     totals = torch.stack([scores.logsumexp(-1), ((scores - highest[0]) / temperature).logsumexp(-1)])
     found = torch.cat([highest, totals, ids.double()]).cpu().numpy()

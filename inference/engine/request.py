@@ -142,6 +142,6 @@ class Request:
 
 
 def validate(spec: CompletionRequest) -> None:
-    """Raise BadInput if the request contradicts itself; both engines call it. Messages have ranges for single fields."""
+    """Raise BadInput if the request contradicts itself; both engines call it, whoever sent it."""
     if spec.sampling is not None and (spec.alternatives or spec.best_of > 1):
         raise BadInput("several texts are greedy, and cannot be sampled")

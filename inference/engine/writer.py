@@ -41,10 +41,9 @@ class Sampler:
 
     def apply(self, chunk: Chunk, top: int) -> Chunk:
         """The chunk, with how its next token is chosen, and `top` of the most probable tokens returned."""
-        if (sampling := self.sampling) is None:
+        if self.sampling is None:
             return replace(chunk, top=top) if top else chunk
-        draw = Draw(self._random.random(), sampling.temperature, sampling.top_p, sampling.top_k)
-        return replace(chunk, draw=draw, top=top)
+        return replace(chunk, draw=Draw(self._random.random(), self.sampling), top=top)
 
 
 def spelling(tokens: Sequence[TokenLogprob], text: str) -> tuple[TokenLogprob, ...]:

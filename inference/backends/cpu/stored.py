@@ -2,7 +2,8 @@
 
 Q8_0, Q5_0, Q5_1, Q4_0 and Q4_1 keep every value. Q4_K, Q5_K and Q6_K store the scale and the minimum of a group as
 products of a float16 and a small integer, which are rounded to float16 here. All other quantized types become int8.
-A type of 4 to 6 bits also stands in `_SMALL_TYPES` of `inference/checkpoints/weights.py`.
+Those that are kept stand in `BLOCK_FORMATS` of `library.py`, in `kernel/blocks.h` and in `inference/checkpoints/gguf/blocks.py`;
+of 4 to 6 bits also in `_SMALL_TYPES` of `inference/checkpoints/weights.py`.
 """
 
 from __future__ import annotations

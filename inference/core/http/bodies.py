@@ -68,14 +68,15 @@ class DecodingFields(Fields, frozen=True, kw_only=True):
     stop: Annotated[str, msgspec.Meta(max_length=MAX_STOP_CHARS)] | StopTexts | None = None
     temperature: Temperature | None = None
     top_p: Share | None = None
+    top_k: Count | None = None
     seed: int | None = None  # below 0 means none
 
-    def sampling(self, top_k: int | None = None) -> Sampling | None:
+    def sampling(self) -> Sampling | None:
         """How tokens are drawn; None for temperature 0, the default. Without a seed each request has its own."""
         if not self.temperature:
             return None
         seed = self.seed if self.seed is not None and self.seed >= 0 else random.getrandbits(63)
-        return Sampling(self.temperature, 1.0 if self.top_p is None else self.top_p, max(0, top_k or 0), seed)
+        return Sampling(self.temperature, 1.0 if self.top_p is None else self.top_p, max(0, self.top_k or 0), seed)
 
     @property
     def repeatable(self) -> bool:

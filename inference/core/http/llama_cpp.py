@@ -39,7 +39,6 @@ class InfillBody(DecodingFields, frozen=True, kw_only=True):
     n_cmpl: Annotated[int, Meta(ge=1, le=MAX_CHOICES)] = 1
     stop: StopTexts | None = None
     stream: bool = False
-    top_k: Count | None = None
     t_max_predict_ms: Annotated[int, Meta(ge=-1)] = 0
     cache_prompt: bool = True
     response_fields: Annotated[tuple[str, ...], Meta(max_length=MAX_RESPONSE_FIELDS)] = ()
@@ -103,7 +102,7 @@ class LlamaCpp(Api):
             StopRule(_columns_of_indent(before, body.n_indent)),
             reuse=body.cache_prompt,
             stop_texts=body.stop_texts(),
-            sampling=body.sampling(body.top_k),
+            sampling=body.sampling(),
             max_decode_ms=max(0, body.t_max_predict_ms),
         )
 

@@ -26,7 +26,6 @@ class Options(DecodingFields, frozen=True, kw_only=True):
     """The supported options."""
 
     num_predict: Count | None = None
-    top_k: Count | None = None
 
 
 class GenerateBody(Fields, frozen=True, kw_only=True):
@@ -76,7 +75,7 @@ class Ollama(Api):
             0 if is_empty else max_tokens(options.num_predict),
             NO_STOP,
             stop_texts=options.stop_texts(),
-            sampling=options.sampling(options.top_k),
+            sampling=options.sampling(),
         )
         wanted = self._asking.laid(request, wanted, body.prompt, body.suffix, repeatable=options.repeatable)
         grows = body.stream and not is_empty

@@ -34,8 +34,7 @@ class CompletionsBody(DecodingFields, frozen=True, kw_only=True):
     max_tokens: Count | None = None
     n: Annotated[int, Meta(ge=1, le=MAX_CHOICES)] = 1
     user: Name | None = None
-    session: Name | None = None  # as `top_k` not OpenAI's own
-    top_k: Count | None = None
+    session: Name | None = None  # not OpenAI's own
 
 
 class OpenAI(Api):
@@ -61,7 +60,7 @@ class OpenAI(Api):
             max_tokens(body.max_tokens),
             NO_STOP,
             stop_texts=body.stop_texts(),
-            sampling=body.sampling(body.top_k),
+            sampling=body.sampling(),
         )
         wanted = self._asking.laid(request, wanted, body.prompt, body.suffix, repeatable=body.repeatable)
         line_end = "\n" if wanted.prompt.marked else line_end_of(body.prompt, body.suffix)

@@ -23,7 +23,7 @@ from inference.loading.options import EngineOptions
 from kv_store.interface import DryWorkspace
 from kv_store.workspace import HostStorage
 from protocol.errors import BadInput, DeviceLost
-from protocol.messages import Completion, CompletionRequest, Prompt, StopRule
+from protocol.messages import Completion, CompletionRequest, Prompt, Sampling, StopRule
 from tests.inference.requests import begin
 from tests.inference.simulated_cuda import Operators, SimulatedCuda
 from tests.kv_store.integrity import check_integrity, check_storage
@@ -268,7 +268,9 @@ def test_a_drawn_token_takes_few_scores_from_the_gpu(cuda: SimulatedCuda | None)
     generator = torch.Generator().manual_seed(1)
     logits = 4 * torch.randn(1, 30_000, generator=generator)
     there = logits.to("cuda:0")
-    draws = [Draw(point, 1.0, top_p, top_k) for point in (0.0, 0.3, 0.8) for top_p, top_k in ((1.0, 0), (0.5, 0), (1.0, 40))]
+    draws = [
+        Draw(point, Sampling(1.0, top_p, top_k)) for point in (0.0, 0.3, 0.8) for top_p, top_k in ((1.0, 0), (0.5, 0), (1.0, 40))
+    ]
     for how in (None, *draws):
         chunk = Chunk([1], 0, DryWorkspace(4), 1, None, how, 0 if how else 5)
         before = 0 if cuda is None else cuda.host_bytes
@@ -282,7 +284,13 @@ def test_a_drawn_token_takes_few_scores_from_the_gpu(cuda: SimulatedCuda | None)
 
 
 @pytest.mark.parametrize(
-    "how", [Draw(0.999999, 1.0), Draw(0.9, 50.0), Draw(0.99, 9.0, top_p=0.99), Draw(0.999, 50.0, top_k=2 * BEST)]
+    "how",
+    [
+        Draw(0.999999, Sampling(1.0)),
+        Draw(0.9, Sampling(50.0)),
+        Draw(0.99, Sampling(9.0, top_p=0.99)),
+        Draw(0.999, Sampling(50.0, top_k=2 * BEST)),
+    ],
 )
 def test_a_token_behind_the_highest_scores_is_drawn_from_all(cuda: SimulatedCuda | None, how: Draw) -> None:
     logits = torch.randn(1, 3000, generator=torch.Generator().manual_seed(2))

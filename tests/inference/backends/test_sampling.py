@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from inference.backends.model import Chunk, Draw
 from inference.backends.sampling import choose, draw, greedy_choices, highest_of
 from kv_store.interface import DryWorkspace
+from protocol.messages import Sampling
 
 SCORES = np.log(np.array([0.1, 0.4, 0.2, 0.3]))
 
@@ -23,16 +24,16 @@ def a_chunk(how: Draw | None = None, top: int = 0, allowed: list[int] | None = N
 @pytest.mark.parametrize(
     ("how", "expected"),
     [
-        (Draw(0.0, 1.0), 1),
-        (Draw(0.39, 1.0), 1),
-        (Draw(0.41, 1.0), 3),
-        (Draw(0.71, 1.0), 2),
-        (Draw(0.95, 1.0), 0),
-        (Draw(0.95, 1.0, top_p=0.5), 3),
-        (Draw(0.95, 1.0, top_k=1), 1),
-        (Draw(0.95, 1.0, top_p=0.01), 1),
-        (Draw(0.999, 1e-9), 1),
-        (Draw(0.999, 1e9), 0),
+        (Draw(0.0, Sampling(1.0)), 1),
+        (Draw(0.39, Sampling(1.0)), 1),
+        (Draw(0.41, Sampling(1.0)), 3),
+        (Draw(0.71, Sampling(1.0)), 2),
+        (Draw(0.95, Sampling(1.0)), 0),
+        (Draw(0.95, Sampling(1.0, top_p=0.5)), 3),
+        (Draw(0.95, Sampling(1.0, top_k=1)), 1),
+        (Draw(0.95, Sampling(1.0, top_p=0.01)), 1),
+        (Draw(0.999, Sampling(1e-9)), 1),
+        (Draw(0.999, Sampling(1e9)), 0),
     ],
 )
 def test_draw(how: Draw, expected: int) -> None:
@@ -41,7 +42,7 @@ def test_draw(how: Draw, expected: int) -> None:
 
 def test_frequencies_are_those_of_the_temperature() -> None:
     points = (np.arange(20_000) + 0.5) / 20_000
-    counts = np.bincount([draw(SCORES, Draw(point, 2.0)) for point in points], minlength=4) / len(points)
+    counts = np.bincount([draw(SCORES, Draw(point, Sampling(2.0))) for point in points], minlength=4) / len(points)
     expected = np.exp(SCORES / 2)
     np.testing.assert_allclose(counts, expected / expected.sum(), atol=1e-3)
 
@@ -49,14 +50,16 @@ def test_frequencies_are_those_of_the_temperature() -> None:
 @given(
     scores=st.lists(st.floats(-1e4, 1e4), min_size=1, max_size=20),
     how=st.builds(
-        Draw, st.floats(0, 1, exclude_max=True), st.floats(1e-6, 100), st.floats(0, 1, exclude_min=True), st.integers(0, 25)
+        Draw,
+        st.floats(0, 1, exclude_max=True),
+        st.builds(Sampling, st.floats(1e-6, 100), st.floats(0, 1, exclude_min=True), st.integers(0, 25)),
     ),
 )
 def test_any_draw_is_among_those_kept(scores: list[float], how: Draw) -> None:
     chosen = draw(np.array(scores), how)
     assert 0 <= chosen < len(scores)
-    if how.top_k:
-        assert sum(score > scores[chosen] for score in scores) < how.top_k
+    if how.sampling.top_k:
+        assert sum(score > scores[chosen] for score in scores) < how.sampling.top_k
 
 
 def test_log_probabilities_are_the_models_own_whatever_is_drawn() -> None:
@@ -66,14 +69,14 @@ def test_log_probabilities_are_the_models_own_whatever_is_drawn() -> None:
     assert chosen.token_id == greedy.token_id
     assert chosen.logprob == pytest.approx(greedy.logprob, abs=1e-6)
     assert [token_id for token_id, _ in chosen.top] == [1, 3]
-    (drawn,) = choose(logits, a_chunk(Draw(0.95, 1.0), top=1))
+    (drawn,) = choose(logits, a_chunk(Draw(0.95, Sampling(1.0)), top=1))
     assert (drawn.token_id, drawn.top[0][0]) == (0, 1)
     assert drawn.logprob == pytest.approx(np.log(0.1), abs=1e-6)
 
 
 def test_only_allowed_tokens_are_drawn_and_reported() -> None:
     logits = torch.from_numpy(SCORES)[None].float()
-    (chosen,) = choose(logits, a_chunk(Draw(0.9, 1.0), top=4, allowed=[0, 2]))
+    (chosen,) = choose(logits, a_chunk(Draw(0.9, Sampling(1.0)), top=4, allowed=[0, 2]))
     assert chosen.token_id == 0
     assert [token_id for token_id, _ in chosen.top] == [2, 0]
     assert chosen.logprob == pytest.approx(np.log(1 / 3), abs=1e-6)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from inference.backends.model import Chunk, Draw
+from inference.backends.model import Chunk
 from inference.engine.completing import SharedState
 from inference.engine.drafts import DraftHistories
 from inference.engine.request import Request
@@ -57,16 +57,17 @@ def test_sampling_draws_at_points_that_the_seed_decides_and_drafts_nothing(share
     shared = dataclasses.replace(shared, histories=DraftHistories())
     repeated = shared.tokenizer.encode("x = 1\n")
 
-    def draws(seed: int) -> list[Draw | None]:
+    def points(seed: int) -> list[float]:
         request = replace(REQUEST, stop=StopRule(indent=0), sampling=Sampling(0.7, 0.9, 40, seed))
         _, chunks = drive(request, shared, one_after_another(repeated * 9))
         assert {chunk.wanted for chunk in chunks} <= {0, 1}
-        return [chunk.draw for chunk in chunks if chunk.wanted]
+        draws = [chunk.draw for chunk in chunks if chunk.wanted]
+        assert all(draw is not None and draw.sampling == request.sampling for draw in draws)
+        return [draw.point for draw in draws if draw is not None]
 
-    first = draws(1)
-    assert all(draw is not None and (draw.temperature, draw.top_p, draw.top_k) == (0.7, 0.9, 40) for draw in first)
-    assert draws(1) == first
-    assert draws(2) != first
+    first = points(1)
+    assert points(1) == first
+    assert points(2) != first
 
 
 def test_drafts_are_verified_where_only_the_tokens_own_logprobs_are_wanted(shared: SharedState) -> None:
