@@ -73,7 +73,6 @@ class EngineHolder:
             self._engine = self._attempt()
         return self._engine
 
-    @property
     def capacity(self) -> int:
         """Number of requests that can be at work at once; one while nothing is loaded: it triggers the loading."""
         engine = self._engine

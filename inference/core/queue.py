@@ -27,13 +27,11 @@ class RequestQueue:
     """At most one request per session. Not thread-safe: the owner holds a lock."""
 
     def __init__(self) -> None:
-        self._lines: dict[str, dict[Key, Request]] = {}  # by user, in the order of their turns
-
-    def __len__(self) -> int:
-        return sum(map(len, self._lines.values()))
+        self.lines: dict[str, dict[Key, Request]] = {}
+        """By user, in the order of their turns; no line is empty."""
 
     def __iter__(self) -> Iterator[Request]:
-        return chain.from_iterable(line.values() for line in self._lines.values())
+        return chain.from_iterable(line.values() for line in self.lines.values())
 
     def put(self, request: Request) -> Request | None:
         """Add a request to its user's line; replaces and returns the older request of its session.
@@ -41,7 +39,7 @@ class RequestQueue:
         Raises Busy, and changes nothing, if the user exceeds MAX_WAITING or MAX_WAITING_CHARS. Each
         holds for prefetches apart, which may wait for long and must not keep suggestions out.
         """
-        line = self._lines.get(request.turn, {})
+        line = self.lines.get(request.turn, {})
         waiting = (other for other in line.values() if other.is_prefetch == request.is_prefetch)
         others = [other for other in waiting if other.key != request.key]
         if len(others) >= MAX_WAITING:
@@ -49,12 +47,12 @@ class RequestQueue:
         if others and _chars(request) + sum(_chars(other) for other in others) > MAX_WAITING_CHARS:
             raise Busy(f"the waiting prompts would exceed {MAX_WAITING_CHARS} characters")
         superseded = line.get(request.key)
-        self._lines.setdefault(request.turn, line)[request.key] = request
+        self.lines.setdefault(request.turn, line)[request.key] = request
         return superseded
 
     def put_back(self, request: Request) -> bool:
         """Put a request that gave way at the end of its user's line; False if its session has a newer one."""
-        return self._lines.setdefault(request.turn, {}).setdefault(request.key, request) is request
+        return self.lines.setdefault(request.turn, {}).setdefault(request.key, request) is request
 
     def remove(self, meant: Callable[[Request], bool]) -> Request | None:
         """Remove and return the first waiting request that is `meant`; None if there is none."""
@@ -68,7 +66,7 @@ class RequestQueue:
         The user with the fewest requests `at_work` comes first; among equals, requests without alternatives, and then the
         user whose last turn is the longest ago, or who has waited the longest without one.
         """
-        firsts = [request for line in self._lines.values() for request in _first_for_suggestion(line)]
+        firsts = [request for line in self.lines.values() for request in _first_for_suggestion(line)]
         if firsts:
             return min(firsts, key=lambda request: (at_work.get(request.turn, 0), request.writes_several))
         return next((request for request in self if request.turn not in prefetching), None) if with_prefetches else None
@@ -78,19 +76,19 @@ class RequestQueue:
         request = self.first(at_work, with_prefetches, prefetching)
         if request is None:
             return None
-        self._lines[request.turn] = self._lines.pop(request.turn)
+        self.lines[request.turn] = self.lines.pop(request.turn)
         return self._pop(request)
 
     def clear(self) -> list[Request]:
         requests = list(self)
-        self._lines.clear()
+        self.lines.clear()
         return requests
 
     def _pop(self, request: Request) -> Request:
-        line = self._lines[request.turn]
+        line = self.lines[request.turn]
         del line[request.key]
         if not line:
-            del self._lines[request.turn]
+            del self.lines[request.turn]
         return request
 
 
@@ -130,6 +128,11 @@ class Inbox:
     @property
     def is_closing(self) -> bool:
         return self._closing
+
+    @property
+    def has_waiting(self) -> bool:
+        """Whether a request waits to begin."""
+        return bool(self._queue.lines)
 
     @property
     def running(self) -> tuple[Request, ...]:
@@ -195,9 +198,7 @@ class Inbox:
         A chore that waits until nothing is at work lets none begin before it: otherwise it might wait forever.
         """
         with self._changed:
-            if self._closing or not len(self._queue) or (self._running and self._chores_when_idle):
-                return None
-            if len(self._running) >= self._capacity():
+            if self._closing or (self._running and self._chores_when_idle) or len(self._running) >= self._capacity():
                 return None
             prefetches = [running for running in self._running if running.is_prefetch]
             turns = {running.turn for running in prefetches}
@@ -251,7 +252,7 @@ class Inbox:
         self._wake()
 
     def _has_work(self) -> bool:
-        return bool(self._closing or self._running or len(self._queue) or self._chores or self._chores_when_idle)
+        return bool(self._closing or self._running or self._queue.lines or self._chores or self._chores_when_idle)
 
     def _cancel_running(self, meant: Callable[[Request], bool]) -> None:
         for request in filter(meant, self._running):

@@ -105,7 +105,7 @@ class Scheduler:
         self._holder = holder
         self._unload_after_s = unload_after_s
         self._observe = observe
-        self._inbox = Inbox(lambda: holder.capacity, holder.wake)
+        self._inbox = Inbox(holder.capacity, holder.wake)
         self._residency: StoreStats | None = None
         self._save_until = math.inf  # by time.monotonic(), when closing
         self._saving = SavingSchedule(self._save)
@@ -233,7 +233,7 @@ class Scheduler:
         self._saving.step_between_forwards()
         for chore in self._inbox.take_chores_when_idle():
             self._keep_going(chore)
-        while True:
+        while self._inbox.has_waiting:
             if (request := self._inbox.take()) is not None:
                 self._begin(request)
             elif self._inbox.make_room():

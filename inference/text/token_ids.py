@@ -5,7 +5,8 @@ from __future__ import annotations
 import codecs
 import re
 from array import array
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
+from functools import partial
 from typing import TypeAlias
 
 from kv_store.page_tree import common_prefix_length
@@ -73,9 +74,8 @@ TokenIds: TypeAlias = "array[int]"
 BYTES_PER_ID = 4
 
 
-def packed(ids: Iterable[int] = ()) -> TokenIds:
-    """A new array of these ids."""
-    return array("i", ids)
+packed: Callable[..., TokenIds] = partial(array, "i")
+"""A new array of the ids given, or without any."""
 
 
 def place_of(run: TokenIds, ids: TokenIds, start: int = 0) -> int:

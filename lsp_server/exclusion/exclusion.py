@@ -185,7 +185,11 @@ class Verdicts:
 
     def _is_any_older(self, uris: Iterable[str], seconds: float) -> bool:
         oldest = self._now() - seconds
-        return any(uri not in self._known or self._known[uri].checked <= oldest for uri in uris)
+        for uri in uris:
+            known = self._known.get(uri)
+            if known is None or known.checked <= oldest:
+                return True
+        return False
 
     def _start(self, uris: Iterable[str], more: Iterable[str]) -> asyncio.Task[None]:
         wanted = [uri for uri in dict.fromkeys((*uris, *more)) if self._is_any_older((uri,), self._keep_s / 2)]

@@ -80,6 +80,8 @@ class OpenDocument:
     """
 
     document: Document
+    source: Document
+    """What prompts are cut from: the document itself, or for a cell all cells of its language."""
     planner: PromptPlanner
     workspace: EditorWorkspace
     latest: Latest[tuple[Insertion, ...]] = field(default_factory=Latest)
@@ -126,11 +128,6 @@ class OpenDocument:
     def session(self) -> str:
         """The session of its prompts in the core: its URI, or for a cell one of its notebook's."""
         return self.source.uri
-
-    @property
-    def source(self) -> Document:
-        """The document that prompts are cut from: itself, or for a cell all cells of its language."""
-        return self.cells.document if self.cells is not None else self.document
 
     def plan(self, cursor: Position, *, prefetch: bool = False) -> Plan:
         """The prompt for a cursor, as `PromptPlanner.plan` makes it."""
@@ -268,7 +265,7 @@ class OpenDocuments:
         self.close(uri)
         document = Document.from_text(uri, language_id, version, text)
         planner = self._workspace.planner(document, self.settings)
-        opened = self._open[uri] = OpenDocument(document, planner, self._workspace)
+        opened = self._open[uri] = OpenDocument(document, document, planner, self._workspace)
         opened.out_of_step = _is_too_long(document, LineChange(0, 0, len(document.lines)))
         for notebook, known in self._notebooks.items():  # a cell that is opened anew takes the place that it had
             if uri in known.order and all(cell in self._open for cell in known.order):
@@ -288,7 +285,8 @@ class OpenDocuments:
         removed = [self[uri] for uri in known.order[start : start + deleted] if uri in self._open]
         known.order[start : start + deleted] = uris
         for opened in removed:
-            opened.cells, opened.planner = None, self._workspace.planner(opened.document, self.settings)
+            opened.cells, opened.source = None, opened.document
+            opened.planner = self._workspace.planner(opened.document, self.settings)
         cells = [self[uri] for uri in known.order]
         for language_id in {*known.cells, *(cell.document.language_id for cell in cells)}:
             alike = [cell for cell in cells if cell.document.language_id == language_id]
@@ -300,7 +298,7 @@ class OpenDocuments:
             else:
                 planner.edited(change)
             for cell in alike:
-                cell.cells, cell.planner = together, planner
+                cell.cells, cell.source, cell.planner = together, together.document, planner
 
     def close_notebook(self, notebook: str) -> list[str]:
         """Forget a notebook whose cells are closed; returns the core's sessions of its prompts."""

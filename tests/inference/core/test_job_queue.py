@@ -72,7 +72,7 @@ def test_line_of_a_client_is_bounded() -> None:
     newer = ask("0")
     assert queue.put(newer) is not None  # it takes the older one's place
     queue.put(ask("other", client="other"))
-    assert len(queue) == MAX_WAITING + 1
+    assert len(list(queue)) == MAX_WAITING + 1
     assert queue.take({}) is newer
 
 
