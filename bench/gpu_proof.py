@@ -1,6 +1,6 @@
 """Proves the GPU path on this machine's card, within a budget of seconds, without a network.
 
-    python bench/gpu_proof.py [--budget 270] [--sections 3,5] [--output FOLDER] [--dry]
+    python bench/gpu_proof.py [--budget 300] [--sections 3,5] [--output FOLDER] [--dry]
 
 Needs torch, transformers, numpy, msgspec, gguf, psutil and this repository, which need not be installed. Models have
 random weights made on the card; only `tiny` is read from its checkpoint. Each section writes a line to `proof.jsonl`
@@ -28,7 +28,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "bench")]
 
 import torch  # noqa: E402
-from proof import attention, correctness, losing, machine, memory, serving, speed, variants  # noqa: E402
+from proof import attention, candidates, correctness, losing, machine, memory, serving, speed, variants  # noqa: E402
 from proof.card import Card, real_card, simulated_card  # noqa: E402
 from proof.report import has_failed, table  # noqa: E402
 from proof.runner import Record, Runner, Section  # noqa: E402
@@ -37,7 +37,7 @@ from proof.sizes import DRY, FULL  # noqa: E402
 from inference.backends import cuda  # noqa: E402
 from protocol.errors import MidfillError  # noqa: E402
 
-BUDGET_S = 270.0
+BUDGET_S = 300.0
 GRACE_S = 8.0
 """Seconds after the budget, when a call that does not return is left behind."""
 OVER, FAILED, UNUSABLE = 0, 1, 2
@@ -70,6 +70,7 @@ def sections_of(card: Card, options: argparse.Namespace) -> list[Section]:
         losing.section([*lose, "--dry"] if options.dry else lose),
         variants.section(card, sizes),
         correctness.split_section(card, sizes),
+        candidates.section(card, sizes),
     ]
     wanted = [number.strip() for number in options.sections.split(",") if number.strip()]
     unknown = set(wanted) - {str(section.number) for section in every}

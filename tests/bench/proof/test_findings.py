@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from proof import attention, correctness, losing, machine, memory, serving, speed
+from proof import attention, candidates, correctness, losing, machine, memory, serving, speed
 from proof.card import Card
 from proof.runner import Check, Finding, Row
 from proof.sizes import FULL
@@ -176,3 +176,12 @@ def test_split_attention_is_compared_as_far_as_kernels_can_be_compiled(monkeypat
     of_one = len(FULL.resident)
     assert len(rows) == 7 * of_one
     assert f"{7 * of_one} of {40 * of_one} cases, 1 geometries" in list(correctness._conclude(rows))
+
+
+@pytest.mark.parametrize(("error", "count"), [(3e-3, 0), (2e-2, 1)])
+def test_a_candidate_must_be_right_and_its_fastest_tiles_are_named(error: float, count: int) -> None:
+    tiles = {"qkv": {"(4, 512, 4, 3)": 9.0, "(8, 512, 4, 3)": 7.0}}
+    row = {"model": "1.5B", "rows": 4, "today_us": 50.0, "candidate_us": 25.0, "bytes": 10**8, "tiles": tiles, "error": error}
+    findings = list(candidates._conclude([row]))
+    assert len(failed(findings)) == count
+    assert "today 50.0 us (2.00 TB/s), candidate 25.0 us (4.00 TB/s); best tiles: qkv (8, 512, 4, 3)" in str(findings[-1])
