@@ -10,6 +10,7 @@ import { createInterface } from "node:readline";
 import { test, type TestContext } from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
 
+import { accepted } from "./wire.ts";
 import { until, Workbench, type Window } from "./workbench.ts";
 
 const ROOT = path.resolve(import.meta.dirname, "../../..");
@@ -23,6 +24,8 @@ const SETTINGS = {
   "editor.trimAutoWhitespace": false,
   "editor.wordBasedSuggestions": "off",
   "editor.dragAndDrop": false,
+  // It has no brackets: VS Code indents a closing bracket that begins a line as its partner's line, and no setting forbids that.
+  "files.associations": { "session.txt": "ignore" },
 };
 
 type Patch = [position: number, deleted: number, inserted: string];
@@ -59,6 +62,7 @@ class User {
   private readonly texts: string[];
   private rests = 0;
   private place: number | undefined; // the cursor's, where it is known
+  private story: { at: number; says: string }[] = []; // what was done since the last check
 
   private readonly window: Window;
   private readonly session: Session;
@@ -88,6 +92,7 @@ class User {
     let { text } = this;
     for (const patch of patches) {
       const [position, deleted, inserted] = patch;
+      this.note(`${this.now}: ${JSON.stringify(patch)}, from ${this.place ?? "anywhere"}`);
       await this.goTo(text, position);
       if (deleted > LONGEST_TYPED) {
         await this.window.press(...selecting(text, position, deleted), "Delete");
@@ -125,27 +130,45 @@ class User {
     const shown = this.shown();
     if (await soon(() => this.shown() > shown, 1500)) {
       await this.decide(CHOICES[this.rests % CHOICES.length]!);
+      this.note("decided");
       this.place = undefined;
     }
     await this.check();
   }
 
-  private shown(): number {
+  shown(): number {
     return this.window.wire.sent("textDocument/didShowInlineEdit").length;
   }
 
   private async check(): Promise<void> {
     const says = (): string => this.window.wire.text(this.window.file);
-    await until(`the text after ${this.now} transactions`, () => says() === this.text, says);
+    await until(`the text after ${this.now} transactions`, () => says() === this.text, () => this.whatWentWrong(says()));
+    this.story = [];
+  }
+
+  private note(says: string): void {
+    this.story.push({ at: Date.now(), says });
+  }
+
+  /** The lines that differ, and what was done and said since the text was right. */
+  private whatWentWrong(found: string): string {
+    const [is, ought] = [found.split("\n"), this.text.split("\n")];
+    const differs = ought.flatMap((line, number) => (line === is[number] ? [] : [`${number + 1}: ${JSON.stringify([line, is[number]])}`]));
+    const since = this.story[0]?.at ?? 0;
+    const said = this.window.wire.since(since).filter(({ says }) => !says.includes("inlineCompletion"));
+    const events = [...this.story, ...said].sort((one, other) => one.at - other.at);
+    return [JSON.stringify(this.done), ...differs.slice(0, 20), ...events.map(({ at, says }) => `${at - since} ms ${says}`)].join("\n");
   }
 
   private async decide(choice: (typeof CHOICES)[number]): Promise<void> {
     let done: string = choice;
+    this.note(choice);
     if (choice === "refuse") {
       await this.window.press("Escape");
     }
     for (let times = { accept: 2, jump: 1, refuse: 0, ignore: 0 }[choice]; times > 0; times -= 1) {
       const cursor = await this.cursor();
+      this.note(`Tab at ${cursor}`);
       await this.window.press("Tab"); // in the edit's lines, the first applies it
       await until("a jump or the edit", async () => this.hasChanged() || (await this.cursor()) !== cursor);
       if (this.hasChanged()) {
@@ -167,7 +190,10 @@ class User {
 
   /** Keep what the session does next, and undo a deletion. */
   private async keepOrUndo(): Promise<string> {
-    const ahead = this.texts.slice(this.now, this.now + AHEAD + 1).indexOf(this.window.wire.text(this.window.file));
+    const { wire, file } = this.window;
+    assert.equal(wire.text(file), accepted(this.text, wire.offered()!), "what was offered");
+    const ahead = this.texts.slice(this.now, this.now + AHEAD + 1).indexOf(wire.text(file));
+    this.note(ahead < 0 ? "undo" : `keep ${ahead}`);
     if (ahead < 0) {
       await this.window.press("Control+z");
       return "undone";
@@ -206,7 +232,7 @@ test("the text is what was typed and accepted", async (context: TestContext) => 
     const user = new User(window, session, (now) => model.stdin.write(`${now}\n`));
     await user.run();
     assert.equal(await window.save(), user.text);
-    context.diagnostic(`${session.transactions.length} transactions, ${JSON.stringify(user.done)}`);
+    context.diagnostic(`${session.transactions.length} transactions, ${user.shown()} edits shown, ${JSON.stringify(user.done)}`);
     assert.ok(user.done.kept && user.done.undone, JSON.stringify(user.done));
   } finally {
     await window?.close("session");
