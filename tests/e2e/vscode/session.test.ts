@@ -24,6 +24,7 @@ const SETTINGS = {
   "editor.trimAutoWhitespace": false,
   "editor.wordBasedSuggestions": "off",
   "editor.dragAndDrop": false,
+  "editor.pasteAs.enabled": false, // what other extensions make of it comes late
   // It has no brackets: VS Code indents a closing bracket that begins a line as its partner's line, and no setting forbids that.
   "files.associations": { "session.txt": "ignore" },
 };
@@ -92,23 +93,32 @@ class User {
     let { text } = this;
     for (const patch of patches) {
       const [position, deleted, inserted] = patch;
-      this.note(`${this.now}: ${JSON.stringify(patch)}, from ${this.place ?? "anywhere"}`);
+      this.note(`${this.now}: ${JSON.stringify(patch).slice(0, 200)}, from ${this.place ?? "anywhere"}`);
       await this.goTo(text, position);
       if (deleted > LONGEST_TYPED) {
         await this.window.press(...selecting(text, position, deleted), "Delete");
       } else {
         await this.window.press(...Array<string>(deleted).fill("Delete"));
       }
-      if (inserted.length > LONGEST_TYPED || inserted.includes("\t")) {
+      text = applied(text, [patch]);
+      if (inserted.length > LONGEST_TYPED) {
+        await this.paste(inserted, text);
+      } else if (inserted.includes("\t")) {
         await this.window.page.keyboard.insertText(inserted);
       } else {
         await this.window.page.keyboard.type(inserted);
       }
-      text = applied(text, [patch]);
       this.place = position + inserted.length;
     }
     this.now += 1;
     this.tell(this.now);
+  }
+
+  /** Not by `insertText`, which VS Code takes character by character. */
+  private async paste(inserted: string, after: string): Promise<void> {
+    await this.window.page.evaluate((copied) => navigator.clipboard.writeText(copied), inserted);
+    await this.window.press("Control+V");
+    await this.untilText(after);
   }
 
   private async goTo(text: string, position: number): Promise<void> {
@@ -141,9 +151,13 @@ class User {
   }
 
   private async check(): Promise<void> {
-    const says = (): string => this.window.wire.text(this.window.file);
-    await until(`the text after ${this.now} transactions`, () => says() === this.text, () => this.whatWentWrong(says()));
+    await this.untilText(this.text);
     this.story = [];
+  }
+
+  private async untilText(text: string): Promise<void> {
+    const says = (): string => this.window.wire.text(this.window.file);
+    await until(`the text after ${this.now} transactions`, () => says() === text, () => this.whatWentWrong(text, says()));
   }
 
   private note(says: string): void {
@@ -151,8 +165,8 @@ class User {
   }
 
   /** The lines that differ, and what was done and said since the text was right. */
-  private whatWentWrong(found: string): string {
-    const [is, ought] = [found.split("\n"), this.text.split("\n")];
+  private whatWentWrong(expected: string, found: string): string {
+    const [is, ought] = [found.split("\n"), expected.split("\n")];
     const differs = ought.flatMap((line, number) => (line === is[number] ? [] : [`${number + 1}: ${JSON.stringify([line, is[number]])}`]));
     const since = this.story[0]?.at ?? 0;
     const said = this.window.wire.since(since).filter(({ says }) => !says.includes("inlineCompletion"));
@@ -167,21 +181,16 @@ class User {
       await this.window.press("Escape");
     }
     for (let times = { accept: 2, jump: 1, refuse: 0, ignore: 0 }[choice]; times > 0; times -= 1) {
-      const cursor = await this.cursor();
+      const cursor = await this.window.cursor();
       this.note(`Tab at ${cursor}`);
       await this.window.press("Tab"); // in the edit's lines, the first applies it
-      await until("a jump or the edit", async () => this.hasChanged() || (await this.cursor()) !== cursor);
+      await until("a jump or the edit", async () => this.hasChanged() || (await this.window.cursor()) !== cursor);
       if (this.hasChanged()) {
         done = await this.keepOrUndo();
         break;
       }
     }
     this.done[done] = (this.done[done] ?? 0) + 1;
-  }
-
-  /** As the status bar has it. */
-  private async cursor(): Promise<string | null> {
-    return this.window.page.locator('[id="status.editor.selection"]').textContent();
   }
 
   private hasChanged(): boolean {
