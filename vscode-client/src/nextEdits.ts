@@ -63,10 +63,13 @@ export class NextEdits implements vscode.Disposable {
     vscode.Disposable.from(this.subscriptions, this.old, this.coming).dispose();
   }
 
-  /** Jump to the edit, or apply it if the cursor is in its lines. */
-  async go(): Promise<void> {
+  /** Jump to the edit, or apply it if the cursor is in its lines; run `otherwise` where VS Code has yet to hear that it is gone. */
+  async go(otherwise?: string): Promise<void> {
     const { shown } = this;
     if (shown === undefined || shown.editor.document.version !== shown.version) {
+      if (otherwise !== undefined) {
+        await vscode.commands.executeCommand(otherwise);
+      }
       return;
     }
     const { editor, edit, client } = shown;

@@ -53,6 +53,17 @@ test("Tab jumps to a next edit and applies it, and types a tab where none is sho
   await window.close("next edits");
 });
 
+test("a Tab that follows a key at once is typed, though an edit was shown", async () => {
+  edits.do({ answer: "a = 1\nb = bb\nc = 3\nx\n" });
+  const window = await open("hasty.py", "a = 1\nb = aa\nc = 3\n");
+  await window.type("x");
+  await until("an edit", () => window.wire.sent(SHOWN).length > 0);
+  await window.press("y", "Tab");
+  const text = (): string => window.wire.text(window.file);
+  await until("the tab", () => text() === "a = 1\nb = aa\nc = 3\nxy  ", text);
+  await window.close("next edits hasty");
+});
+
 test("nothing is asked while the popup is open or after several lines were selected", async () => {
   edits.do({ answer: "" });
   const window = await open("busy.py", "value = 1\nvalid = 2\n");
