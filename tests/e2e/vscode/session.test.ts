@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
 import { once } from "node:events";
-import { chmodSync, mkdtempSync, writeFileSync } from "node:fs";
+import { chmodSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import * as path from "node:path";
 import { createInterface } from "node:readline";
@@ -225,7 +225,8 @@ test("the text is what was typed and accepted", async (context: TestContext) => 
   const model = spawn(PYTHON, ["-m", "tests.e2e.recorded_session"], { cwd: ROOT, stdio: ["pipe", "pipe", "inherit"] });
   const [about] = (await once(createInterface(model.stdout), "line")) as [string];
   const session = JSON.parse(about) as Session;
-  const server = path.join(mkdtempSync(path.join(tmpdir(), "midfill-session-")), "midfill");
+  const scratch = mkdtempSync(path.join(tmpdir(), "midfill-session-"));
+  const server = path.join(scratch, "midfill");
   writeFileSync(server, SERVER);
   chmodSync(server, 0o700);
   const workbench = new Workbench(undefined, { E2E_MIDFILL: server, PYTHONPATH: ROOT, MIDFILL_CORE_TOKEN: "secret" });
@@ -247,5 +248,6 @@ test("the text is what was typed and accepted", async (context: TestContext) => 
     await window?.close("session");
     model.kill();
     await workbench.stop();
+    rmSync(scratch, { recursive: true });
   }
 });
