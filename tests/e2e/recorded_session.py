@@ -1,8 +1,8 @@
 """A recorded session that the tests type into editors, with a model that offers what it does next, or deletes lines.
 
-`TEST_TRACE` names a longer session, with times: of that, the first half hour is typed. As a program it serves the
-model for a test in another language: its first line of output says where, and what to type; each line of its input is
-how many transactions are done.
+`TEST_TRACE` names a longer session, with times: of that, the first half hour is typed. `TEST_FIRST` is how many
+transactions are done already. As a program it serves the model for a test in another language: its first line of output
+says where, and what to type; each line of its input is how many transactions are done.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from protocol.messages import CompletionRequest
 from tests.lsp_server.fake_core import FakeCore, says
 
 TRACE = Path(os.environ.get("TEST_TRACE", Path(__file__).parents[1] / "data" / "rustcode-3000-3400.json.gz"))
+FIRST = int(os.environ.get("TEST_FIRST", "0"))
 SECONDS, PAUSE_S, LONGEST_PAUSE_S = 1800.0, 3.0, 30.0  # no pause counts as longer
 WITHOUT_TIMES, KEYS_BETWEEN_PAUSES = 160, 5  # of a session without times
 AHEAD = 12  # transactions that the model predicts at most
@@ -53,8 +54,8 @@ def read_session() -> Session:
     else:
         count = WITHOUT_TIMES
         rests = tuple(number % KEYS_BETWEEN_PAUSES == 0 for number in range(count))
-    transactions = trace.transactions[:count]
-    return Session(transactions, rests, tuple(accumulate(transactions, apply, initial=trace.start)))
+    texts = tuple(accumulate(trace.transactions[:count], apply, initial=trace.start))
+    return Session(trace.transactions[FIRST:count], rests[FIRST:], texts[FIRST:])
 
 
 def apply(text: str, patches: tuple[Patch, ...]) -> str:

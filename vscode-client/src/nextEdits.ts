@@ -9,6 +9,8 @@ import type { Server } from "./server.ts";
 const REST_MS = 300;
 const CONTEXT = "midfill.nextEditShown";
 const MOST_SHOWN = 200;
+/** Of several spaces, decorations show one. */
+const NBSP = "\u00a0";
 /** For so long after a selection of several lines nothing is asked. */
 const SELECTION_MS = 5000;
 
@@ -22,6 +24,7 @@ interface Shown {
 export class NextEdits implements vscode.Disposable {
   private readonly old = vscode.window.createTextEditorDecorationType({
     backgroundColor: new vscode.ThemeColor("diffEditor.removedTextBackground"),
+    textDecoration: "line-through", // what comes stands beside it
   });
   private readonly coming = vscode.window.createTextEditorDecorationType({});
   private shown: Shown | undefined;
@@ -60,10 +63,13 @@ export class NextEdits implements vscode.Disposable {
     vscode.Disposable.from(this.subscriptions, this.old, this.coming).dispose();
   }
 
-  /** Jump to the edit, or apply it if the cursor is in its lines. */
-  async go(): Promise<void> {
+  /** Jump to the edit, or apply it if the cursor is in its lines; run `otherwise` where VS Code has yet to hear that it is gone. */
+  async go(otherwise?: string): Promise<void> {
     const { shown } = this;
     if (shown === undefined || shown.editor.document.version !== shown.version) {
+      if (otherwise !== undefined) {
+        await vscode.commands.executeCommand(otherwise);
+      }
       return;
     }
     const { editor, edit, client } = shown;
@@ -74,10 +80,13 @@ export class NextEdits implements vscode.Disposable {
       return;
     }
     this.hide();
+    const { document } = editor;
+    const changed = edit.parts.at(-1)?.range ?? edit.range; // in whole words: the edit may end within one
+    const behind = document.getText().length - document.offsetAt(changed.end);
     if (await editor.edit((builder) => { builder.replace(edit.range, edit.text); })) {
-      const end = editor.document.positionAt(editor.document.offsetAt(edit.range.start) + edit.text.length);
+      const end = document.positionAt(document.getText().length - behind);
       editor.selection = new vscode.Selection(end, end);
-      client.didAccept(editor.document, edit.range.start, end);
+      client.didAccept(document, edit.range.start, end);
       await client.execute(edit.accepted, edit.arguments);
     }
   }
@@ -119,14 +128,16 @@ export class NextEdits implements vscode.Disposable {
     this.shown = shown;
     const backgroundColor = new vscode.ThemeColor("diffEditor.insertedTextBackground");
     const hoverMessage = new vscode.MarkdownString().appendCodeblock(edit.text, editor.document.languageId);
+    const tab = NBSP.repeat(Number(editor.options.tabSize));
     const marks = edit.parts.filter(({ text }) => text !== "").map(({ text, range }): vscode.DecorationOptions => {
-      const oneLine = text.replace(/\r?\n/g, " ⏎ ");
+      const oneLine = text.replace(/\r?\n/g, " ⏎ ").replaceAll("\t", tab).replaceAll(" ", NBSP);
       const contentText = oneLine.length > MOST_SHOWN ? `${oneLine.slice(0, MOST_SHOWN)}…` : oneLine;
       return { range: new vscode.Range(range.end, range.end), hoverMessage, renderOptions: { after: { contentText, backgroundColor } } };
     });
     if (!editor.visibleRanges.some((visible) => visible.contains(edit.range.start))) {
       const lineEnd = editor.document.lineAt(editor.selection.active.line).range.end;
-      const told = { contentText: `  next edit in line ${String(edit.range.start.line + 1)}`, backgroundColor };
+      const color = new vscode.ThemeColor("editorGhostText.foreground"); // none of the text that comes
+      const told = { contentText: `next edit in line ${String(edit.range.start.line + 1)}`, color, margin: "0 0 0 2ch" };
       marks.push({ range: new vscode.Range(lineEnd, lineEnd), renderOptions: { after: told } });
     }
     const old = edit.parts.filter(({ range }) => !range.isEmpty);

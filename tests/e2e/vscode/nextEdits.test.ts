@@ -3,6 +3,7 @@
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
+import { isDeepStrictEqual } from "node:util";
 
 import { ScriptedCore } from "./scriptedCore.ts";
 import { until, Workbench, type Window } from "./workbench.ts";
@@ -41,15 +42,26 @@ test("Tab jumps to a next edit and applies it, and types a tab where none is sho
   await window.type("x");
   await until("an edit", () => window.wire.sent(SHOWN).length > 0);
   await window.press("Tab");
-  await until("the cursor at the edit", async () => (await window.page.locator("text=Ln 2, Col 5").count()) > 0);
+  await until("the cursor at the edit", async () => (await window.cursor()) === "Ln 2, Col 5");
   await window.picture("next-edit");
   await window.press("Tab");
   await until("the edit", () => window.wire.text(window.file).includes("b = bb"));
   await until("its report", () => window.wire.sent("workspace/executeCommand").some(({ command }) => command === ACCEPTED));
-  await until("the cursor behind it", async () => (await window.page.locator("text=Ln 2, Col 7").count()) > 0);
+  await until("the cursor behind it", async () => (await window.cursor()) === "Ln 2, Col 7");
   await window.press("Tab");
   assert.equal(await window.save(), "a = 1\nb = bb  \nc = 3\nx");
   await window.close("next edits");
+});
+
+test("a Tab that follows a key at once is typed, though an edit was shown", async () => {
+  edits.do({ answer: "a = 1\nb = bb\nc = 3\nx\n" });
+  const window = await open("hasty.py", "a = 1\nb = aa\nc = 3\n");
+  await window.type("x");
+  await until("an edit", () => window.wire.sent(SHOWN).length > 0);
+  await window.press("y", "Tab");
+  const text = (): string => window.wire.text(window.file);
+  await until("the tab", () => text() === "a = 1\nb = aa\nc = 3\nxy  ", text);
+  await window.close("next edits hasty");
 });
 
 test("nothing is asked while the popup is open or after several lines were selected", async () => {
@@ -81,14 +93,33 @@ const at = (line: number, changed: Record<number, string>, typed: string): { bef
   before: LINES.join("\n"),
   after: LINES.map((text, number) => changed[number] ?? text + (number === line ? typed : "")).join("\n"),
 });
-const PLACES: [name: string, line: number, changed: Record<number, string>, scrolled: number][] = [
-  ["above the cursor", 30, { 26: "value_26 = measure(26, unit)" }, 0],
-  ["below the cursor", 30, { 33: "value_33 = measure(33)", 34: "check(value_33)\nvalue_34 = compute(34)" }, 0],
-  ["in several places", 30, { 27: "value_27 = measure(27)", 28: "value_28 = measure(28)", 33: "value_33 = measure(33)" }, 0],
-  ["out of sight", 30, { 22: "value_22 = measure(22)" }, 25],
+interface Place {
+  name: string;
+  changed: Record<number, string>;
+  shown: string[];
+  /** Where the cursor is once the edit is applied. */
+  cursor: string;
+  scrolled?: number;
+}
+const PLACES: Place[] = [
+  { name: "above the cursor", changed: { 26: "value_26 = measure(26, unit)" }, shown: ["measure", ", unit"], cursor: "Ln 27, Col 28" },
+  {
+    name: "below the cursor",
+    changed: { 33: "value_33 = measure(33)", 34: "if value_33:\n    check(value_33)\nvalue_34 = compute(34)" },
+    shown: ["measure", " ⏎ if value_33: ⏎     check(value_33)"],
+    cursor: "Ln 36, Col 20",
+  },
+  {
+    name: "in several places",
+    changed: { 27: "value_27 = measure(27)", 28: "value_28 = measure(28)", 33: "value_33 = measure(33)" },
+    shown: ["measure", "measure", "measure"],
+    cursor: "Ln 34, Col 19",
+  },
+  { name: "out of sight", changed: { 22: "value_22 = measure(22)" }, shown: ["next edit in line 23"], cursor: "Ln 23, Col 19", scrolled: 25 },
 ];
-for (const [name, line, changed, scrolled] of PLACES) {
+for (const { name, changed, shown, cursor, scrolled = 0 } of PLACES) {
   test(`an edit ${name}`, async () => {
+    const line = 30;
     const { before, after } = at(line, changed, "x");
     edits.do({ answer: after.split("\n").slice(line - 10, line + 11 + (after.split("\n").length - LINES.length)).join("\n") + "\n" });
     const window = await open("places.py", before);
@@ -100,14 +131,19 @@ for (const [name, line, changed, scrolled] of PLACES) {
     }
     await window.type("x");
     await until("an edit", () => window.wire.sent(SHOWN).length > 0);
+    let found: string[] = [];
+    await until("its texts", async () => isDeepStrictEqual((found = await window.decorations()), shown), () => JSON.stringify(found));
     await window.picture(`next edit ${name}`);
-    await window.press("Tab");
-    if (window.wire.text(window.file) !== after) {
-      await sleep(300);
-      await window.picture(`next edit ${name} reached`);
+    const text = (): string => window.wire.text(window.file);
+    const places: string[] = [];
+    for (let times = 0; times < 2 && text() !== after; times += 1) {
+      places.push(await window.cursor());
       await window.press("Tab");
+      await until("a jump or the edit", async () => text() === after || (await window.cursor()) !== places.at(-1));
+      await window.picture(`next edit ${name}, Tab ${times + 1}`);
     }
-    await until("the edit", () => window.wire.text(window.file) === after, () => window.wire.text(window.file));
+    await until("the edit", () => text() === after, text);
+    await until("the cursor behind it", async () => (await window.cursor()) === cursor, () => places.join());
     await window.close(`next edit ${name} applied`);
   });
 }

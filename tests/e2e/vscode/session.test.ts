@@ -3,13 +3,14 @@
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
 import { once } from "node:events";
-import { chmodSync, mkdtempSync, writeFileSync } from "node:fs";
+import { chmodSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import * as path from "node:path";
 import { createInterface } from "node:readline";
 import { test, type TestContext } from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
 
+import { accepted } from "./wire.ts";
 import { until, Workbench, type Window } from "./workbench.ts";
 
 const ROOT = path.resolve(import.meta.dirname, "../../..");
@@ -23,6 +24,9 @@ const SETTINGS = {
   "editor.trimAutoWhitespace": false,
   "editor.wordBasedSuggestions": "off",
   "editor.dragAndDrop": false,
+  "editor.pasteAs.enabled": false, // what other extensions make of it comes late
+  // It has no brackets: VS Code indents a closing bracket that begins a line as its partner's line, and no setting forbids that.
+  "files.associations": { "session.txt": "ignore" },
 };
 
 type Patch = [position: number, deleted: number, inserted: string];
@@ -59,6 +63,7 @@ class User {
   private readonly texts: string[];
   private rests = 0;
   private place: number | undefined; // the cursor's, where it is known
+  private story: { at: number; says: string }[] = []; // what was done since the last check
 
   private readonly window: Window;
   private readonly session: Session;
@@ -88,22 +93,32 @@ class User {
     let { text } = this;
     for (const patch of patches) {
       const [position, deleted, inserted] = patch;
+      this.note(`${this.now}: ${JSON.stringify(patch).slice(0, 200)}, from ${this.place ?? "anywhere"}`);
       await this.goTo(text, position);
       if (deleted > LONGEST_TYPED) {
         await this.window.press(...selecting(text, position, deleted), "Delete");
       } else {
         await this.window.press(...Array<string>(deleted).fill("Delete"));
       }
-      if (inserted.length > LONGEST_TYPED || inserted.includes("\t")) {
+      text = applied(text, [patch]);
+      if (inserted.length > LONGEST_TYPED) {
+        await this.paste(inserted, text);
+      } else if (inserted.includes("\t")) {
         await this.window.page.keyboard.insertText(inserted);
       } else {
         await this.window.page.keyboard.type(inserted);
       }
-      text = applied(text, [patch]);
       this.place = position + inserted.length;
     }
     this.now += 1;
     this.tell(this.now);
+  }
+
+  /** Not by `insertText`, which VS Code takes character by character. */
+  private async paste(inserted: string, after: string): Promise<void> {
+    await this.window.page.evaluate((copied) => navigator.clipboard.writeText(copied), inserted);
+    await this.window.press("Control+V");
+    await this.untilText(after);
   }
 
   private async goTo(text: string, position: number): Promise<void> {
@@ -125,29 +140,51 @@ class User {
     const shown = this.shown();
     if (await soon(() => this.shown() > shown, 1500)) {
       await this.decide(CHOICES[this.rests % CHOICES.length]!);
+      this.note("decided");
       this.place = undefined;
     }
     await this.check();
   }
 
-  private shown(): number {
+  shown(): number {
     return this.window.wire.sent("textDocument/didShowInlineEdit").length;
   }
 
   private async check(): Promise<void> {
+    await this.untilText(this.text);
+    this.story = [];
+  }
+
+  private async untilText(text: string): Promise<void> {
     const says = (): string => this.window.wire.text(this.window.file);
-    await until(`the text after ${this.now} transactions`, () => says() === this.text, says);
+    await until(`the text after ${this.now} transactions`, () => says() === text, () => this.whatWentWrong(text, says()));
+  }
+
+  private note(says: string): void {
+    this.story.push({ at: Date.now(), says });
+  }
+
+  /** The lines that differ, and what was done and said since the text was right. */
+  private whatWentWrong(expected: string, found: string): string {
+    const [is, ought] = [found.split("\n"), expected.split("\n")];
+    const differs = ought.flatMap((line, number) => (line === is[number] ? [] : [`${number + 1}: ${JSON.stringify([line, is[number]])}`]));
+    const since = this.story[0]?.at ?? 0;
+    const said = this.window.wire.since(since).filter(({ says }) => !says.includes("inlineCompletion"));
+    const events = [...this.story, ...said].sort((one, other) => one.at - other.at);
+    return [JSON.stringify(this.done), ...differs.slice(0, 20), ...events.map(({ at, says }) => `${at - since} ms ${says}`)].join("\n");
   }
 
   private async decide(choice: (typeof CHOICES)[number]): Promise<void> {
     let done: string = choice;
+    this.note(choice);
     if (choice === "refuse") {
       await this.window.press("Escape");
     }
     for (let times = { accept: 2, jump: 1, refuse: 0, ignore: 0 }[choice]; times > 0; times -= 1) {
-      const cursor = await this.cursor();
+      const cursor = await this.window.cursor();
+      this.note(`Tab at ${cursor}`);
       await this.window.press("Tab"); // in the edit's lines, the first applies it
-      await until("a jump or the edit", async () => this.hasChanged() || (await this.cursor()) !== cursor);
+      await until("a jump or the edit", async () => this.hasChanged() || (await this.window.cursor()) !== cursor);
       if (this.hasChanged()) {
         done = await this.keepOrUndo();
         break;
@@ -156,18 +193,16 @@ class User {
     this.done[done] = (this.done[done] ?? 0) + 1;
   }
 
-  /** As the status bar has it. */
-  private async cursor(): Promise<string | null> {
-    return this.window.page.locator('[id="status.editor.selection"]').textContent();
-  }
-
   private hasChanged(): boolean {
     return this.window.wire.text(this.window.file) !== this.text;
   }
 
   /** Keep what the session does next, and undo a deletion. */
   private async keepOrUndo(): Promise<string> {
-    const ahead = this.texts.slice(this.now, this.now + AHEAD + 1).indexOf(this.window.wire.text(this.window.file));
+    const { wire, file } = this.window;
+    assert.equal(wire.text(file), accepted(this.text, wire.offered()!), "what was offered");
+    const ahead = this.texts.slice(this.now, this.now + AHEAD + 1).indexOf(wire.text(file));
+    this.note(ahead < 0 ? "undo" : `keep ${ahead}`);
     if (ahead < 0) {
       await this.window.press("Control+z");
       return "undone";
@@ -190,7 +225,8 @@ test("the text is what was typed and accepted", async (context: TestContext) => 
   const model = spawn(PYTHON, ["-m", "tests.e2e.recorded_session"], { cwd: ROOT, stdio: ["pipe", "pipe", "inherit"] });
   const [about] = (await once(createInterface(model.stdout), "line")) as [string];
   const session = JSON.parse(about) as Session;
-  const server = path.join(mkdtempSync(path.join(tmpdir(), "midfill-session-")), "midfill");
+  const scratch = mkdtempSync(path.join(tmpdir(), "midfill-session-"));
+  const server = path.join(scratch, "midfill");
   writeFileSync(server, SERVER);
   chmodSync(server, 0o700);
   const workbench = new Workbench(undefined, { E2E_MIDFILL: server, PYTHONPATH: ROOT, MIDFILL_CORE_TOKEN: "secret" });
@@ -206,11 +242,12 @@ test("the text is what was typed and accepted", async (context: TestContext) => 
     const user = new User(window, session, (now) => model.stdin.write(`${now}\n`));
     await user.run();
     assert.equal(await window.save(), user.text);
-    context.diagnostic(`${session.transactions.length} transactions, ${JSON.stringify(user.done)}`);
+    context.diagnostic(`${session.transactions.length} transactions, ${user.shown()} edits shown, ${JSON.stringify(user.done)}`);
     assert.ok(user.done.kept && user.done.undone, JSON.stringify(user.done));
   } finally {
     await window?.close("session");
     model.kill();
     await workbench.stop();
+    rmSync(scratch, { recursive: true });
   }
 });

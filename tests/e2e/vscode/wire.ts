@@ -28,7 +28,7 @@ interface Message {
   method?: string;
   // eslint-disable-next-line @typescript-eslint/no-explicit-any -- of as many shapes as there are methods
   params?: any;
-  result?: { items?: Item[] } | null;
+  result?: { items?: Item[]; edits?: { text: string; range: Item["range"] }[] } | null;
   pid?: number;
 }
 
@@ -102,6 +102,18 @@ export class Wire {
       }
     }
     return answered;
+  }
+
+  /** The next edit that the server offered last. */
+  offered(): Item | undefined {
+    const edits = this.entries().flatMap(({ message }) => message.result?.edits ?? []);
+    return edits.map(({ text, range }) => ({ insertText: text, range })).at(-1);
+  }
+
+  /** All messages from this time on, shortened. */
+  since(time: number): { at: number; says: string }[] {
+    const later = this.entries().filter(({ at }) => at >= time);
+    return later.map(({ at, from, message }) => ({ at, says: `${from} ${JSON.stringify(message).slice(0, 400)}` }));
   }
 
   private entries(): Entry[] {

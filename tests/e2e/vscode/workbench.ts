@@ -354,6 +354,24 @@ export class Window {
     return visible(shown.join("\n").replaceAll("\u00a0", " "));
   }
 
+  /** The texts that are shown beside the document's, from above to below. */
+  async decorations(): Promise<string[]> {
+    const found = await this.page.evaluate(() => {
+      const spans = [...document.querySelectorAll(".view-line span")].map((span) => {
+        const { content } = getComputedStyle(span, "::after");
+        const { top, left } = span.getBoundingClientRect();
+        return { top, left, text: content.startsWith('"') ? content.slice(1, -1) : "" };
+      });
+      return spans.filter(({ text }) => text !== "").sort((one, other) => one.top - other.top || one.left - other.left);
+    });
+    return found.map(({ text }) => text.replaceAll("\u00a0", " "));
+  }
+
+  /** Where the status bar says that the cursor is. */
+  async cursor(): Promise<string> {
+    return (await this.page.locator('[id="status.editor.selection"]').textContent()) ?? "";
+  }
+
   /** Wait for the newest answer to be the one that is shown, and not empty. */
   async untilSuggestion(): Promise<Item> {
     let shown = "";
