@@ -1,4 +1,4 @@
-"""GGUF files of hybrid models with random weights, in the shapes of LFM2-350M and Qwen3.5-0.8B: Q4_0, embedding Q6_K.
+"""GGUF files with random weights: of two hybrid models, and of Qwen2.5-Coder-1.5B's shape; Q4_0, embedding Q6_K.
 
 The tokenizer is the tiny model's, filled up with unused tokens. Tokens that are not printable ASCII are improbable, so
 that no completion ends before its last token.
@@ -42,6 +42,8 @@ class HybridShape:
     def fields(self) -> dict[str, Any]:
         """Of the family alone."""
         kv_heads = [self.kv_heads if layer in self.attention else 0 for layer in range(self.layers)]
+        if self.architecture == "qwen2":
+            return {"attention.head_count_kv": self.kv_heads}
         if self.architecture == "lfm2":
             return {"shortconv.l_cache": 3, "attention.head_count_kv": kv_heads}
         return {
@@ -64,10 +66,18 @@ class HybridShape:
         is_lfm2, keys = self.architecture == "lfm2", (self.kv_heads * self.head_dim, hidden)
         around: Shapes = {
             "attn_norm.weight": (hidden,),
-            "ffn_norm.weight" if is_lfm2 else "post_attention_norm.weight": (hidden,),
+            "post_attention_norm.weight" if self.architecture == "qwen35" else "ffn_norm.weight": (hidden,),
             **dict.fromkeys(("ffn_gate.weight", "ffn_up.weight"), (self.intermediate, hidden)),
             "ffn_down.weight": (hidden, self.intermediate),
         }
+        if self.architecture == "qwen2":
+            return around | {
+                **dict.fromkeys(("attn_q.weight", "attn_output.weight"), (wide, hidden)),
+                **dict.fromkeys(("attn_k.weight", "attn_v.weight"), keys),
+                "attn_q.bias": (wide,),
+                "attn_k.bias": keys[:1],
+                "attn_v.bias": keys[:1],
+            }
         if number in self.attention:
             return around | {
                 "attn_q.weight": (wide if is_lfm2 else 2 * wide, hidden),
@@ -95,6 +105,7 @@ class HybridShape:
 SHAPES = {
     "LFM2-350M": HybridShape("lfm2", 16, 1024, 4608, 16, 8, 64, 65536, (2, 5, 8, 10, 12, 14)),
     "Qwen3.5-0.8B": HybridShape("qwen35", 24, 1024, 3584, 8, 2, 256, 248320, tuple(range(3, 24, 4))),
+    "Qwen2.5-1.5B": HybridShape("qwen2", 28, 1536, 8960, 12, 2, 128, 151936, tuple(range(28))),
 }
 
 

@@ -11,6 +11,7 @@ import re
 import stat
 import sys
 from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import psutil
 from pygls.exceptions import JsonRpcException, JsonRpcInvalidParams, JsonRpcInvalidRequest, JsonRpcParseError
@@ -28,6 +29,12 @@ logger = logging.getLogger(__name__)
 
 _CONTENT_LENGTH = re.compile(rb"content-length:[ \t]*([0-9]{1,9})\s*", re.IGNORECASE)
 Stream = asyncio.StreamReader | StdinAsyncReader
+
+WORKERS = 4
+"""Most threads for calls that block: stdin where it cannot be polled, the index's process, ignore files, the core's start.
+
+Each starts when it is first needed, maybe after hours; by asyncio's own limit, a large machine would start dozens.
+"""
 
 
 async def serve(server: MidfillServer, read: Callable[[], Awaitable[bytes]]) -> None:
@@ -141,7 +148,9 @@ class _Stdout(StdoutWriter):
 async def _serve_stdio(settings: Settings, waiting: WaitingCore | None, stdout: _Stdout) -> None:
     server = make_server(settings, waiting)
     server.protocol.set_writer(stdout)
-    asyncio.get_running_loop().call_later(_SETTLED_SECONDS, garbage.keep_what_is_loaded)
+    loop = asyncio.get_running_loop()
+    loop.set_default_executor(ThreadPoolExecutor(WORKERS, "blocking"))
+    loop.call_later(_SETTLED_SECONDS, garbage.keep_what_is_loaded)
     stdin = await _open_stdin()
     parent = asyncio.create_task(_end_with_parent(server))
     try:

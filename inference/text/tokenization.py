@@ -164,9 +164,10 @@ def split_segments(text: str, rule: CutRule) -> Iterator[str]:
 
 
 MOST_TOKENS = 2**22  # of a vocabulary: the largest have half a million
-MAX_CACHED_BLOCKS = 65_536
-MAX_CACHED_BYTES = 32 * 2**20
+MAX_CACHED_BYTES = 8 * 2**20
+"""Of each cache: what a hundred documents at work need. Every key adds a text that is hardly met again, and fills it."""
 BYTES_PER_ENTRY = 256
+MAX_CACHED = MAX_CACHED_BYTES // BYTES_PER_ENTRY
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,8 +223,8 @@ class TextTokenizer:
         keeps = keeps_pieces(self._cut_rule, self._pre_tokens)
         whole = partial(pieces_of_segments, rule=self._cut_rule, pre_tokens=self._pre_tokens)
         self._stable_pieces = StablePieces(self._pre_tokens if keeps else whole)
-        self._blocks: LRUCache[str, TokenIds] = LRUCache(MAX_CACHED_BLOCKS, MAX_CACHED_BYTES)
-        self._fragments: LRUCache[str, TokenIds] = LRUCache(MAX_CACHED_BLOCKS, MAX_CACHED_BYTES)
+        self._blocks: LRUCache[str, TokenIds] = LRUCache(MAX_CACHED, MAX_CACHED_BYTES)
+        self._fragments: LRUCache[str, TokenIds] = LRUCache(MAX_CACHED, MAX_CACHED_BYTES)
         self._check_markers(added, where)
 
     def encode(self, fragment: str) -> TokenIds:

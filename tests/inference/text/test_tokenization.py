@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import random
+import sys
 from pathlib import Path
 
 import pytest
@@ -274,3 +275,15 @@ def test_what_is_replaced_removed_or_too_large_leaves_the_bytes_right() -> None:
     cache.remove("a")
     cache.remove("unknown")
     assert (cache.get("a"), cache.used_bytes, len(cache)) == (None, 0, 0)
+
+
+def test_what_is_typed_takes_no_more_memory_than_the_caches_count(tiny_tokenizer: TextTokenizer) -> None:
+    for cache in (tiny_tokenizer._blocks, tiny_tokenizer._fragments):
+        cache.remove_all(lambda _: True)
+    source = (ROOT / "protocol" / "messages.py").read_text(encoding="utf-8")
+    for end in range(600):
+        tiny_tokenizer.encode(source[:end])
+    for cache in (tiny_tokenizer._blocks, tiny_tokenizer._fragments):
+        entries = [(text, cache.get(text)) for text in tuple(cache)]
+        assert len(entries) > 10
+        assert sum(sys.getsizeof(text) + sys.getsizeof(ids) for text, ids in entries) < cache.used_bytes
