@@ -16,8 +16,8 @@ mkdir -p "$folder"
 cd "$folder"
 source=llama_cpp_python-$VERSION
 if [ ! -f "$source.tar.gz" ]; then
-    # Its build requirements are of no use here, and pip would build it to read its metadata.
-    ${PYTHON:-python3} -m pip download --quiet --no-deps --no-binary :all: "llama-cpp-python==$VERSION"
+    # pip installs what builds it, to read its metadata: from wheels, since cmake's source takes longer than all the rest.
+    ${PYTHON:-python3} -m pip download --quiet --no-deps --no-binary llama-cpp-python "llama-cpp-python==$VERSION"
 fi
 [ -d "$source" ] || tar xzf "$source.tar.gz"
 generator=
