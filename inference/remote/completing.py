@@ -78,7 +78,7 @@ class RemoteRun:
             with self._reporting:
                 if not self._is_dropped:
                     self.request.report_prefill(piece.prefilled[0])
-        if piece.cached_tokens is not None:
+        if self.cached_tokens is None:  # behind the mark, the rest would report the mark as cached
             self.cached_tokens = piece.cached_tokens
         for token in piece.tokens:
             if token.id is not None and len(self.token_ids) == self.generated:
@@ -194,12 +194,10 @@ class RemoteCompleter:
     async def complete(self) -> Completion:
         """The completion; the errors are the server's."""
         run = self.run
+        if run.mark:
+            await self._compute(self.prompt.token_ids[: run.mark])
         if self.spec.max_tokens == 0:
-            if run.mark:
-                await self._compute(self.prompt.token_ids[: run.mark])
-            cached = run.cached_tokens
             await self._compute(self.prompt.token_ids)
-            run.cached_tokens = run.cached_tokens if cached is None else cached
             run.is_prefilled = run.has_ended = True
             return self._completion("", "length", _Text(self._stops(), 0, "", 0))
         main = self._text()
@@ -213,7 +211,7 @@ class RemoteCompleter:
     async def _compute(self, token_ids: TokenIds) -> None:
         """Make the prompt, or its beginning, resident."""
         is_whole = len(token_ids) == len(self.prompt.token_ids)
-        async with aclosing(self.server.stream(replace(self.run.query, token_ids=token_ids))) as pieces:
+        async with aclosing(self.server.stream(replace(self.run.query, token_ids=token_ids, max_tokens=0))) as pieces:
             async for piece in pieces:
                 self.run.note(piece if is_whole else replace(piece, tokens=(), end=None))
 

@@ -117,7 +117,7 @@ class RemoteEngine(AnyEngine):
         self.tokens_checked = tokens_checked
         self._server = server
         self._facts = facts
-        self._slots = RemoteSlots(facts.slots, keeps_states=facts.keeps_states)
+        self._slots = RemoteSlots(facts.slots, keeps_states=facts.copy_tokens > 0)
         self._speed = PrefillSpeed(assumed_fast=False)
         self._has_failed = False  # a request to the server
         self._replaced = ""  # why the server is not the one that the engine connected to; empty while it is
@@ -255,10 +255,18 @@ class RemoteEngine(AnyEngine):
             reuse=spec.reuse,
         )
         run = RemoteRun(request, start, query, slot, expected - expected % cost.block_tokens)
-        if self._facts.keeps_states and not spec.max_tokens:
-            end = start.prompt.prefix_end(self.tokenizer.markers)
-            run.mark = end if end > expected else 0
+        if self._facts.copy_tokens and spec.reuse and not session.is_short:
+            run.mark = self._mark(spec.prompt.prefix, start.prompt, expected)
         return run
+
+    def _mark(self, prefix: str, prompt: TokenizedPrompt, expected: int) -> int:
+        """Where to end a first request, so that a copy of the states stands where later prefixes leave a new one; else 0."""
+        end = prompt.prefix_end(self.tokenizer.markers)
+        if end <= expected:
+            return 0
+        changeable = self.tokenizer.count_tokens(prefix) - self.tokenizer.stable_tokens(prefix)
+        mark = end - changeable + self._facts.copy_tokens
+        return mark if expected < mark < len(prompt.token_ids) else 0
 
     def _tokenize(self, spec: CompletionRequest) -> TokenizedPrompt:
         return tokenize_prompt(spec.prompt, self.tokenizer, self.info.context_tokens, spec.max_tokens, self._healer)

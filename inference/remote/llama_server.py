@@ -46,6 +46,8 @@ CHECKPOINTS = (4, 32)
 """Fewest and most of a slot. A keystroke makes two, and a deletion goes back to one."""
 CHECKPOINT_TOKENS = 128
 """A full slot first loses copies nearer than this to an older one, so that keys leave an anchor's copy in place."""
+COPY_TOKENS = 4
+"""Before the end of each prompt, where llama-server copies the states (`checkpoint_offsets` in its server-context.cpp)."""
 LISTENS_WITHIN_S = 60.0
 START_POLL_S = 0.05
 END_S = 8.0
@@ -251,7 +253,7 @@ class LlamaServer:
             context_tokens=props.default_generation_settings.n_ctx,
             capacity=props.total_slots,
             slots=props.total_slots,
-            keeps_states=_keeps_states(file),
+            copy_tokens=COPY_TOKENS if _keeps_states(file) else 0,
         )
 
     async def tokenize(self, text: str) -> list[int] | None:

@@ -99,7 +99,7 @@ class ServerFacts:
     capacity: int  # requests at work together
     slots: int | None = None  # of llama-server; None if the server places prompts by itself
     block_tokens: int = 1  # the server keeps whole blocks only
-    keeps_states: bool = False  # a prompt is taken up again where a copy of the model's recurrent states stands
+    copy_tokens: int = 0  # before a prompt's end, where a copy of the model's recurrent states stands; 0: it has none
     can_constrain: bool = True  # whether a text's first bytes can be forced, which healing needs
 
 

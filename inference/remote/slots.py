@@ -33,7 +33,7 @@ class RemoteSlots:
     """Gives each session the slot that has its last prompt. For one thread only."""
 
     def __init__(self, server_slots: int | None, *, keeps_states: bool = False) -> None:
-        """`server_slots` is None for a server that places prompts by itself; for `keeps_states` see `ServerFacts`."""
+        """`server_slots` is None for a server that places prompts by itself; `keeps_states` if copies of them limit reuse."""
         self._server_slots = server_slots
         self._tolerance = BLOCK_TOLERANCE_TOKENS if server_slots is None else TOLERANCE_TOKENS
         if keeps_states:

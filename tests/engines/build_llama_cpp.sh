@@ -16,10 +16,15 @@ mkdir -p "$folder"
 cd "$folder"
 source=llama_cpp_python-$VERSION
 if [ ! -f "$source.tar.gz" ]; then
-    # Its build requirements are of no use here, and pip would build it to read its metadata.
-    ${PYTHON:-python3} -m pip download --quiet --no-deps --no-binary :all: "llama-cpp-python==$VERSION"
+    # pip installs what builds it, to read its metadata: from wheels, since cmake's source takes longer than all the rest.
+    ${PYTHON:-python3} -m pip download --quiet --no-deps --no-binary llama-cpp-python "llama-cpp-python==$VERSION"
 fi
-[ -d "$source" ] || tar xzf "$source.tar.gz"
+if [ ! -d "$source" ]; then
+    tar xzf "$source.tar.gz"
+    # GCC 12 does not see that AMX reads the whole configuration of its tiles, and drops what was written to it: SIGILL.
+    sed -i 's/^    _tile_loadconfig(&tc);/    __asm__ volatile("" : : "r"(\&tc) : "memory");\n&/' \
+        "$source/vendor/llama.cpp/ggml/src/ggml-cpu/amx/mmq.cpp"
+fi
 generator=
 command -v ninja >/dev/null && generator="-G Ninja"
 # shellcheck disable=SC2086 # both are lists of words

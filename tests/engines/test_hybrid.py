@@ -19,6 +19,8 @@ from inference.loading.options import EngineOptions
 from inference.remote import llama_server
 from inference.remote.connecting import connect
 from inference.remote.engine import RemoteEngine
+from inference.text.prompts import tokenize_prompt
+from inference.text.token_ids import common_prefix_length
 from protocol.messages import CompletionRequest, Prompt
 from tests.engines.test_gguf_agreement import MOST_DIFFERENT, choices, continuation, load
 from tests.inference.generic_models import ON_KERNEL, write_model
@@ -29,7 +31,8 @@ from tests.inference.tiny_hybrid import convert, write_hybrid
 pytestmark = pytest.mark.engines
 
 FEWEST, _ = llama_server.CHECKPOINTS
-COPY_TOKENS = 4  # before the end of a prompt
+COPY_TOKENS = llama_server.COPY_TOKENS
+CHANGEABLE = 2  # tokens at the end of a prefix that other text behind it may change
 LINE = "    let found = self.items.iter().filter(|item| item.is_open);"
 Ask = Callable[..., CompletionRequest]
 
@@ -80,11 +83,12 @@ def test_a_keystroke_recomputes_from_the_last_copy_and_its_text_is_the_cold_one(
     assert engine.notice == ""
 
 
-def test_a_new_anchor_goes_on_from_the_copy_at_the_old_prefix(engine: RemoteEngine) -> None:
+def test_a_new_anchor_computes_what_it_does_not_share_with_the_old_one(engine: RemoteEngine) -> None:
     """The new anchor's prefix continues the old one: prompts of 1,000 tokens that share 700, and many keys between."""
     prefix, suffix = cut(engine, 0, 700), cut(engine, 200, 300)
     grown = prefix + cut(engine, len(prefix.splitlines()), 20)
-    shared = engine.tokenizer.count_tokens(prefix)
+    old, new = (tokenize_prompt(Prompt(text, suffix), engine.tokenizer, 4096, 4).token_ids for text in (prefix, grown))
+    shared = common_prefix_length(old, new)
     costs = {}
     for session in ("prefetch", "no prefetch"):
         if session == "prefetch":
@@ -93,8 +97,8 @@ def test_a_new_anchor_goes_on_from_the_copy_at_the_old_prefix(engine: RemoteEngi
             cost(engine, Prompt(prefix, suffix, LINE[:end]), session)
         costs[session], total = cost(engine, Prompt(grown, suffix), session)
     print(f"a new anchor: {costs} of {total}, which shares {shared}")  # noqa: T201
-    assert costs["prefetch"] <= total - shared + 2 * COPY_TOKENS
-    assert costs["prefetch"] < costs["no prefetch"]
+    for recomputed in costs.values():
+        assert total - shared <= recomputed <= total - shared + CHANGEABLE
 
 
 @pytest.mark.parametrize("kind", [*ON_KERNEL, "Starcoder2"])

@@ -18,9 +18,11 @@ from inference.engine.sessions import session_key
 from inference.loading.options import EngineOptions
 from inference.remote.connecting import connect
 from inference.remote.engine import UNREPORTED, RemoteEngine
+from inference.remote.llama_server import COPY_TOKENS
 from inference.remote.openai import CONSTRAINTS
 from inference.remote.server import Piece
 from inference.text.prompts import tokenize_prompt
+from inference.text.token_ids import common_prefix_length, packed
 from protocol.errors import BadInput, Busy, Cancelled, EngineUnavailable
 from protocol.messages import ANONYMOUS, Alternative, Completion, CompletionRequest, Prompt, Sampling, StopRule, cache_outcome
 from tests.inference.remote.conftest import Connect
@@ -157,7 +159,7 @@ def test_a_prefetch_makes_the_prompt_resident(engine: RemoteEngine, server: Fake
     assert engine.complete(ask()).usage.recomputed_tokens <= 16
 
 
-def test_a_prefetch_computes_a_new_prefix_alone_where_states_are_kept(
+def test_a_copy_of_the_states_stands_where_the_next_anchor_leaves_a_new_prefix(
     connect_llama: Connect, server: FakeServer, tokenizer_folder: Path, tmp_path: Path
 ) -> None:
     fields = tokenizer_fields(tokenizer_folder / "tokenizer.json")
@@ -167,12 +169,20 @@ def test_a_prefetch_computes_a_new_prefix_alone_where_states_are_kept(
     first = engine.complete(ask(max_tokens=0)).usage
     assert first.recomputed_tokens == first.prompt_tokens
     assert engine.complete(ask("x", max_tokens=0)).usage.recomputed_tokens <= 2
-    prefix, whole, longer = (body["prompt"] for body in server.bodies)
-    assert prefix == whole[: whole.index(engine.tokenizer.markers.suffix)]
+    mark, whole, longer = (body["prompt"] for body in server.bodies)
+    later = tokenize_prompt(Prompt(PREFIX + "class A:\n    pass\n", SUFFIX), engine.tokenizer, server.context, 16)
+    left = common_prefix_length(packed(whole), later.token_ids)
+    assert left - COPY_TOKENS < len(mark) - COPY_TOKENS <= left
+    assert whole[: len(mark)] == mark
     assert longer[: len(whole)] == whole
     assert [body["n_predict"] for body in server.bodies] == [0, 0, 0]
-    engine.complete(ask("y", "me/b"))  # no prefetch
-    assert len(server.bodies) == 4
+    server.bodies.clear()
+    first = engine.complete(ask("y", "me/b")).usage  # no prefetch
+    assert first.recomputed_tokens >= first.prompt_tokens
+    assert server.bodies[0]["prompt"] == mark
+    engine.complete(ask("yz", "me/b"))
+    engine.complete(ask("yz", "me/b", reuse=False))
+    assert [body["n_predict"] > 0 for body in server.bodies] == [False, True, True, True]
 
 
 def test_alternatives_leave_the_text_at_a_token(engine: RemoteEngine, server: FakeServer) -> None:
