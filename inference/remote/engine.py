@@ -264,8 +264,8 @@ class RemoteEngine(AnyEngine):
         end = prompt.prefix_end(self.tokenizer.markers)
         if end <= expected:
             return 0
-        changeable = self.tokenizer.count_tokens(prefix) - self.tokenizer.stable_tokens(prefix)
-        mark = end - changeable + self._facts.copy_tokens
+        token_ids, stable = self.tokenizer.encode_stable(prefix)
+        mark = end - (len(token_ids) - stable) + self._facts.copy_tokens
         return mark if expected < mark < len(prompt.token_ids) else 0
 
     def _tokenize(self, spec: CompletionRequest) -> TokenizedPrompt:
