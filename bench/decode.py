@@ -35,7 +35,8 @@ from inference.backends.llama.decoder import Decoder, rotation_tables
 from inference.backends.llama.weights import DecoderWeights
 from inference.backends.model import Chunk
 from inference.checkpoints.architecture import Architecture
-from kv_store.workspace import KVShape, KVWorkspace
+from kv_store.main_memory import KVShape
+from kv_store.workspace import KVWorkspace
 
 CPU = torch.device("cpu")
 CASES = ((512, 1), (2048, 1), (2048, 2), (2048, 4), (2048, 8))  # resident, new
@@ -67,7 +68,9 @@ def kernel(
 ) -> Engine:
     """The kernel on a workspace of its own, at the given level or at this CPU's best one."""
     dtype = getattr(torch, kv)
-    workspace = KVWorkspace(KVShape(shape.layers, shape.kv_heads, shape.head_dim, dtype), max_resident())
+    workspace = KVWorkspace(
+        KVShape(shape.layers, shape.kv_heads, shape.head_dim, str(dtype).removeprefix("torch.")), max_resident()
+    )
     workspace.buffer.normal_()
     tables = rotation_tables(shape, {}, max_resident(), torch.float32, CPU)
     decoder = KernelDecoder(shape, weights, tables, weight_type, threads, level)

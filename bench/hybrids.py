@@ -21,7 +21,6 @@ from pathlib import Path
 from statistics import mean, median
 from typing import Annotated, Any
 
-import torch
 import typer
 from figures import RANKS, JsonFile, machine, percentiles, write
 from hybrid_files import SHAPES, write_file
@@ -35,7 +34,7 @@ from sides import LlamaSide, MidfillSide, Timed
 from inference.backends.model import Chunk, Model
 from inference.checkpoints.architecture import Architecture
 from inference.checkpoints.checkpoint import open_checkpoint
-from inference.loading.components import load_decoder
+from inference.loading.kernel import load_on_kernel
 from inference.loading.options import EngineOptions
 from lsp_server.prompts.anchors import WindowBudget
 from midfill.replay.trace import read_trace
@@ -52,8 +51,8 @@ def load(file: Path, threads: int) -> Model:
     checkpoint = open_checkpoint(file, file.name)
     assert isinstance(checkpoint.architecture, Architecture), f"{file} is not run by the kernel"
     options = EngineOptions(str(file), threads=threads)
-    shape, cpu = checkpoint.architecture, torch.device("cpu")
-    return load_decoder(checkpoint, shape, RESIDENT + NEW + 1, cpu, torch.float32, options, lambda *_: None)
+    shape = checkpoint.architecture
+    return load_on_kernel(checkpoint, shape, RESIDENT + NEW + 1, "float32", options, lambda *_: None)
 
 
 def decode(model: Model, prompt: list[int]) -> float:

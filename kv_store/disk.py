@@ -34,6 +34,7 @@ from kv_store.disk_folders import (
 from kv_store.interface import BadFileError
 
 if TYPE_CHECKING:
+    from kv_store.main_memory import ArrayCodec
     from kv_store.workspace import StateCodec, TensorCodec  # which imports torch
 
 FORMAT = "midfill kv 4"
@@ -73,7 +74,9 @@ class PageFolder:
     page_overhead = 256
     durable = True
 
-    def __init__(self, root: Path, fingerprint: str, codec: TensorCodec, min_free_bytes: int = MIN_FREE_BYTES) -> None:
+    def __init__(
+        self, root: Path, fingerprint: str, codec: TensorCodec | ArrayCodec, min_free_bytes: int = MIN_FREE_BYTES
+    ) -> None:
         self.root = root
         self._codec = codec
         self._min_free_bytes = min_free_bytes

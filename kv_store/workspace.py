@@ -13,6 +13,7 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from kv_store.interface import Workspace
+from kv_store.main_memory import TENSOR_NAME, KVShape
 from kv_store.snapshots import StateSnapshot
 from kv_store.tiers import MemoryStorage
 
@@ -20,23 +21,10 @@ INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 """By bytes per element: integer dtypes through which NumPy can copy any dtype."""
 
 
-@dataclass(frozen=True, slots=True)
-class KVShape:
-    """The shape of one token's KV."""
-
-    num_layers: int
-    num_kv_heads: int
-    head_dim: int
-    dtype: torch.dtype
-
-    @property
-    def bytes_per_token(self) -> int:
-        """Bytes of K and V of one token, over all layers."""
-        return self.num_layers * 2 * self.num_kv_heads * self.head_dim * self.dtype.itemsize
-
-    def of_tokens(self, count: int) -> tuple[int, int, int, int, int]:
-        """The shape of a tensor that holds `count` tokens: [layers, 2 (K, V), kv_heads, count, head_dim]."""
-        return (self.num_layers, 2, self.num_kv_heads, count, self.head_dim)
+def torch_dtype(shape: KVShape) -> torch.dtype:
+    """The dtype of the numbers."""
+    found: torch.dtype = getattr(torch, shape.dtype)
+    return found
 
 
 class KVWorkspace(Workspace):
@@ -64,6 +52,14 @@ class KVWorkspace(Workspace):
     def device(self) -> torch.device:
         return self.buffer.device
 
+    @property
+    def address(self) -> int:
+        return self.buffer.data_ptr()
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        return self.buffer.stride()
+
     def layer(self, index: int) -> tuple[Tensor, Tensor]:
         """Views of a layer's K and V, each [1, kv_heads, max_tokens, head_dim], as attention uses them."""
         keys, values = self.buffer[index].unbind(0)
@@ -74,14 +70,14 @@ class KVWorkspace(Workspace):
             raise ValueError(f"tokens [{start}, {stop}) exceed a workspace of {self.max_tokens}")
         if self._bits is None:
             return self.buffer[:, :, :, start:stop].clone(memory_format=torch.contiguous_format)
-        return torch.from_numpy(self._bits[:, :, :, start:stop].copy()).view(self.shape.dtype)
+        return torch.from_numpy(self._bits[:, :, :, start:stop].copy()).view(torch_dtype(self.shape))
 
     def import_kv(self, start: int, payload: object, count: int, skip: int = 0) -> None:
         assert isinstance(payload, Tensor), f"expected a tensor as payload, not a {type(payload).__name__}"
         if not 0 <= start < start + count <= self.max_tokens:
             raise ValueError(f"tokens [{start}, {start + count}) exceed a workspace of {self.max_tokens}")
         size = payload.shape[3]
-        if (payload.shape, payload.dtype) != (self.shape.of_tokens(size), self.shape.dtype) or skip + count > size:
+        if (payload.shape, payload.dtype) != (self.shape.of_tokens(size), torch_dtype(self.shape)) or skip + count > size:
             raise ValueError(f"tokens [{skip}, {skip + count}) exceed a payload of {tuple(payload.shape)}, {payload.dtype}")
         if self._bits is None:
             # The copy is ordered before the forwards that read it, so no wait is needed.
@@ -92,16 +88,16 @@ class KVWorkspace(Workspace):
             self._bits[:, :, :, start : start + count] = bits[:, :, :, skip : skip + count]
 
     def _view(self, tensor: Tensor) -> Tensor:
-        return tensor.view(INTEGERS[self.shape.dtype.itemsize])
+        return tensor.view(INTEGERS[self.shape.item_bytes])
 
 
 def _zeros(shape: KVShape, max_tokens: int, device: torch.device | str) -> Tensor:
     try:
         if torch.device(device).type != "cpu":
-            return torch.zeros(shape.of_tokens(max_tokens), dtype=shape.dtype, device=device)
+            return torch.zeros(shape.of_tokens(max_tokens), dtype=torch_dtype(shape), device=device)
         # Pages of a fresh mapping take memory once a token is written there; torch would write zeros to all.
         mapping = mmap.mmap(-1, max(1, shape.bytes_per_token * max_tokens))
-        return torch.frombuffer(mapping, dtype=shape.dtype).view(shape.of_tokens(max_tokens))
+        return torch.frombuffer(mapping, dtype=torch_dtype(shape)).view(shape.of_tokens(max_tokens))
     except (torch.OutOfMemoryError, OSError) as error:
         raise MemoryError(f"no memory for a workspace of {max_tokens} tokens: {error}") from error
 
@@ -252,9 +248,6 @@ def _copy_together(copies: Sequence[tuple[Tensor, Tensor]]) -> None:
         page.copy_(payload, non_blocking=True)
 
 
-TENSOR_NAME = "kv"
-
-
 class TensorCodec:
     """Payloads of a `KVWorkspace` of this shape as bytes. Decoded tensors are in main memory."""
 
@@ -279,7 +272,7 @@ class TensorCodec:
         except SafetensorError as error:
             raise ValueError(f"not a safetensors file: {error}") from error
         tensor = tensors.get(TENSOR_NAME)
-        if tensor is None or tensor.shape != self._shape.of_tokens(count) or tensor.dtype != self._shape.dtype:
+        if tensor is None or tensor.shape != self._shape.of_tokens(count) or tensor.dtype != torch_dtype(self._shape):
             found = {name: (tuple(kept.shape), kept.dtype) for name, kept in tensors.items()}
             raise ValueError(f"KV of another model: {found}, expected {count} tokens of {self._shape}")
         return tensor

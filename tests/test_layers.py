@@ -47,7 +47,7 @@ ROOMS: dict[str, list[set[str]]] = {
     "kv_store": [
         {"kv_store"},
         {"kv_store.interface"},
-        {"kv_store.page_tree", "kv_store.purges"},
+        {"kv_store.main_memory", "kv_store.page_tree", "kv_store.purges"},
         {"kv_store.tiers", "kv_store.disk_folders"},
         {"kv_store.page_snapshots", "kv_store.workspace"},
         {"kv_store.disk"},

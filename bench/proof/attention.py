@@ -21,7 +21,8 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.attention.bias import causal_lower_right
 
 from inference.backends.llama.decoder import AttentionSpan
-from kv_store.workspace import KVShape, KVWorkspace
+from kv_store.main_memory import KVShape
+from kv_store.workspace import KVWorkspace
 
 BACKENDS = {
     "math": SDPBackend.MATH,
@@ -102,7 +103,7 @@ class _Inputs:
     def __init__(self, call: Call, device: torch.device) -> None:
         self.call = call
         random = partial(torch.randn, dtype=torch.bfloat16, device=device)
-        self._resident = random(KVShape(1, call.kv_heads, call.head_dim, torch.bfloat16).of_tokens(call.visible + 64))
+        self._resident = random(KVShape(1, call.kv_heads, call.head_dim, "bfloat16").of_tokens(call.visible + 64))
         self._q = random(call.kv_heads, call.group, call.tokens, call.head_dim)
         self._k, self._v = (random(call.kv_heads, call.tokens, call.head_dim) for _ in range(2))
         self._spans: dict[torch.dtype, AttentionSpan] = {}
@@ -116,7 +117,9 @@ class _Inputs:
 
     def _span(self, dtype: torch.dtype) -> AttentionSpan:
         call, device = self.call, self._q.device
-        workspace = KVWorkspace(KVShape(1, call.kv_heads, call.head_dim, dtype), call.visible + 64, device)
+        workspace = KVWorkspace(
+            KVShape(1, call.kv_heads, call.head_dim, str(dtype).removeprefix("torch.")), call.visible + 64, device
+        )
         workspace.buffer.copy_(self._resident)
         start = call.visible - call.tokens
         mask: Tensor | None = None

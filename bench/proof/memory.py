@@ -6,7 +6,6 @@ import time
 from collections.abc import Iterator, Sequence
 
 import psutil
-import torch
 from msgspec import structs
 from proof.card import Card
 from proof.graphed import record_all
@@ -18,9 +17,10 @@ from proof.sizes import Sizes
 from inference.core.engine_holder import EngineHolder
 from inference.engine.engine import Engine
 from inference.engine.sessions import session_key as key
-from inference.loading.components import TierBudgets, open_store
+from inference.loading.tiers import TierBudgets, open_store
+from kv_store.main_memory import KVShape
 from kv_store.page_tree import PAGE_TOKENS
-from kv_store.workspace import KVShape, KVWorkspace
+from kv_store.workspace import KVWorkspace
 from protocol.messages import CompletionRequest, CoreStatus
 from tests.kv_store.integrity import check_integrity
 
@@ -48,7 +48,7 @@ def sections(card: Card, sizes: Sizes) -> list[Section]:
 def _tiers(card: Card, sizes: Sizes) -> Iterator[Row]:
     """Twice: the first pages of a process have their main memory still to be allocated."""
     model = sizes.models[sizes.served]
-    shape = KVShape(model.layers, model.kv_heads, model.head_dim, torch.bfloat16)
+    shape = KVShape(model.layers, model.kv_heads, model.head_dim, "bfloat16")
     tokens = sizes.pages * PAGE_TOKENS
     source, goal = (KVWorkspace(shape, tokens, card.device) for _ in range(2))
     page = PAGE_TOKENS * shape.bytes_per_token

@@ -13,7 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from inference.backends.llama.weights import DecoderWeights, LayerWeights
+from inference.backends.layer_weights import LayerWeights
+from inference.backends.llama.weights import DecoderWeights
 from inference.checkpoints.architecture import Architecture
 from inference.checkpoints.checkpoint import find_checkpoint
 from inference.text.tokenization import TextTokenizer

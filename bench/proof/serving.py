@@ -25,10 +25,10 @@ from inference.backends import cuda
 from inference.backends.llama.graphs import GraphedDecoder
 from inference.engine.engine import Engine, EngineConfig
 from inference.engine.interface import DeviceHooks, EngineInfo
-from inference.loading.components import TierBudgets, open_store
 from inference.loading.engine import chars_per_token, load_engine
 from inference.loading.memory_plan import MOST_PREFILL_CHUNK
 from inference.loading.options import EngineOptions
+from inference.loading.tiers import TierBudgets, open_store
 from inference.text.tokenization import TextTokenizer
 from protocol.messages import CompletionRequest
 from protocol.settings import TINY_MODEL

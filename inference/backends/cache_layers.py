@@ -12,8 +12,9 @@ from torch import Tensor
 from transformers.cache_utils import CacheLayerMixin, DummyLayer, LinearAttentionCacheLayerMixin, LinearAttentionLayer
 
 from kv_store.interface import Workspace
+from kv_store.main_memory import KVShape
 from kv_store.snapshots import Snapshots, StateSnapshot
-from kv_store.workspace import KVShape, KVWorkspace
+from kv_store.workspace import KVWorkspace
 
 CacheLayer = CacheLayerMixin | LinearAttentionCacheLayerMixin | DummyLayer
 

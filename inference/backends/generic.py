@@ -22,8 +22,9 @@ from inference.backends.sampling import choose
 from inference.checkpoints.generic_shape import INDEX_ALONE, auto_class
 from inference.checkpoints.gguf.file import known_by_suffix
 from kv_store.interface import Workspace
+from kv_store.main_memory import KVShape
 from kv_store.snapshots import Snapshots, budget_of_a_slot
-from kv_store.workspace import KVShape, StateLayout
+from kv_store.workspace import StateLayout
 from protocol.errors import BadModel, bad_model
 
 SCANS_BEGIN_EMPTY = ("falcon_mamba", "jamba", "mamba", "zamba")
@@ -118,14 +119,18 @@ class GenericModel:
             LayerMemory(isinstance(keys, Tensor), _states_of(layer)) for layer, (keys, _) in zip(cache.layers, kept, strict=True)
         ]
         if not pairs and any(kind.states for kind in kinds):
-            return KVShape(1, *INDEX_ALONE, torch.float32), [_input_device(self._model)], kinds
+            return KVShape(1, *INDEX_ALONE, "float32"), [_input_device(self._model)], kinds
         if len(shapes) != 1:
             raise BadModel(
                 f"{where}: models of type {config.model_type!r} do not keep keys and values of one shape in "
                 "every layer, so midfill cannot reuse them"
             )
         ((shape, dtype),) = shapes
-        return KVShape(len(pairs), shape[1], shape[3], dtype), [keys.device for keys, _ in pairs], kinds
+        return (
+            KVShape(len(pairs), shape[1], shape[3], str(dtype).removeprefix("torch.")),
+            [keys.device for keys, _ in pairs],
+            kinds,
+        )
 
     @torch.inference_mode()
     def _find_states(self) -> None:

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
-from inference.backends.model import Choice, Chunk, Draw
+from inference.backends.drawing import choice_of, draw
+from inference.backends.model import Choice, Chunk
 from inference.text.token_boundaries import AllowedIds
-
-Numbers = NDArray[np.float64]
 
 BEST = 256
 """Of the highest scores, this many leave a GPU before a token is drawn from them; all, if they are not enough."""
@@ -47,48 +45,13 @@ def choose(logits: Tensor, chunk: Chunk) -> tuple[Choice, ...]:
     if chunk.draw is None and not chunk.top:
         return greedy_choices(logits, chunk.allowed)
     return tuple(
-        _choice_of_best(row, chunk) or _choice(row.cpu().double().numpy(), chunk)  # mps has no float64
+        _choice_of_best(row, chunk) or choice_of(row.cpu().double().numpy(), chunk)  # mps has no float64
         for row in logits
     )
 
 
-def draw(scores: Numbers, how: Draw, unseen: float = 0.0) -> int | None:
-    """The index of the score that `how` draws; of equal scores the first counts as the most probable.
-
-    unseen: the weight, relative to the highest score's, of further scores that are all lower. None if the draw depends
-    on one of them.
-    """
-    sampling = how.sampling
-    if sampling.top_k:
-        if unseen and sampling.top_k > len(scores):
-            return None
-        unseen = 0.0
-    weights = np.exp((scores - scores.max()) / sampling.temperature)
-    order = np.argsort(-scores, kind="stable")[: sampling.top_k or None]
-    weights = weights[order]
-    cumulative = np.cumsum(weights / (weights.sum() + unseen))
-    kept = int(np.searchsorted(cumulative, sampling.top_p)) + 1
-    if unseen and kept > len(order) and sampling.top_p < 1:
-        return None
-    cumulative = cumulative[:kept]
-    whole = 1.0 if unseen and kept > len(order) else cumulative[-1]
-    place = int(np.searchsorted(cumulative, how.point * whole, side="right"))
-    if unseen and place == len(order):
-        return None
-    return int(order[min(place, len(cumulative) - 1)])
-
-
-def highest_of(scores: Numbers, count: int) -> NDArray[np.intp]:
-    """The indices of the highest scores, the highest first, and of equal ones the first; sorts only these."""
-    if not count:
-        return np.empty(0, np.intp)
-    least = np.partition(scores, -count)[-count] if count < len(scores) else -np.inf
-    candidates = np.flatnonzero(scores >= least)
-    return candidates[np.argsort(-scores[candidates], kind="stable")[:count]]
-
-
 def _choice_of_best(row: Tensor, chunk: Chunk) -> Choice | None:
-    """As `_choice`, from the BEST highest scores alone, which is all that then leaves a GPU.
+    """As `choice_of`, from the BEST highest scores alone, which is all that then leaves a GPU.
 
     None if the choice can be another, as for a token drawn from the many improbable ones, or is not on a GPU.
     """
@@ -109,14 +72,3 @@ def _choice_of_best(row: Tensor, chunk: Chunk) -> Choice | None:
         return None
     top = tuple((int(places[index]), float(best[index] - total)) for index in range(chunk.top))
     return Choice(int(places[place]), float(best[place] - total), top)
-
-
-def _choice(row: Numbers, chunk: Chunk) -> Choice:
-    ids = np.arange(len(row)) if chunk.allowed is None else chunk.allowed
-    scores = row[ids]
-    highest = scores.max()
-    logprobs = scores - highest - np.log(np.exp(scores - highest).sum())
-    place = scores.argmax() if chunk.draw is None else draw(scores, chunk.draw)
-    assert place is not None, "all scores are seen"
-    top = tuple((int(ids[index]), float(logprobs[index])) for index in highest_of(scores, chunk.top))
-    return Choice(int(ids[place]), float(logprobs[place]), top)

@@ -2,53 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor
 
-from inference.checkpoints.weights import QuantizedType, RoundedType
+from inference.checkpoints.quantized_matrix import CENTRES, GROUP, QuantizedMatrix
+from inference.checkpoints.weights import RoundedType
 
-GROUP = 32  # columns that share a scale; half as many in int6
 LARGEST_INT8, LARGEST_INT4 = 127, 15
-CENTRES: Mapping[QuantizedType, int] = {"centred_int4": 8, "int6": 32}
-"""The numbers that stand for zero, of unsigned types without minima."""
 SHRINKS = (1.0, 0.95, 0.9, 0.85, 0.8)  # of a group's range; values beyond are clamped
-
-
-@dataclass(frozen=True, slots=True)
-class QuantizedMatrix:
-    """int8: weight = number * scale, numbers from -127 to 127.
-
-    int4, int5: weight = number * scale + minimum, numbers from 0 to 15, or to 31. centred_int4, int6: weight =
-    (number - centre) * scale, numbers from 0 to 15 and a centre of 8, or to 63 and 32.
-    """
-
-    type: QuantizedType
-    numbers: Tensor  # [rows, columns]: int8; uint8 for the other types
-    scales: Tensor  # float16 [rows, columns / GROUP]; int6: [rows, 2 * columns / GROUP]
-    minima: Tensor | None  # float16 [rows, columns / GROUP], for int4 and int5
-
-    @property
-    def shape(self) -> torch.Size:
-        return self.numbers.shape
-
-    def map(self, change: Callable[[Tensor], Tensor]) -> QuantizedMatrix:
-        """The matrix with `change` applied to all its tensors."""
-        minima = None if self.minima is None else change(self.minima)
-        return QuantizedMatrix(self.type, change(self.numbers), change(self.scales), minima)
-
-    def __getitem__(self, rows: slice) -> QuantizedMatrix:
-        return self.map(lambda tensor: tensor[rows])
-
-    def dequantized(self) -> Tensor:
-        """float32 [rows, columns]."""
-        centred = self.numbers.float() - CENTRES.get(self.type, 0)
-        groups = centred.view(*self.scales.shape, -1) * self.scales.float().unsqueeze(2)
-        if self.minima is not None:
-            groups += self.minima.float().unsqueeze(2)
-        return groups.flatten(1)
 
 
 def quantize(weight: Tensor, to: RoundedType) -> QuantizedMatrix:

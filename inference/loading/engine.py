@@ -19,7 +19,7 @@ from inference.engine.engine import Engine, EngineConfig
 from inference.engine.interface import DeviceHooks, EngineInfo
 from inference.loading.main_memory import main_memory
 from inference.loading.memory_plan import MOST_STORE, MemoryPlan, plan_memory
-from inference.loading.options import EngineOptions
+from inference.loading.options import EngineOptions, has_gpu_driver
 from inference.loading.placement import LoadPlan, Machine, Placement, plan_load
 from inference.text.healing import Healer, wants_healing
 from inference.text.tokenization import TextTokenizer
@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from inference.backends.generic import GenericModel
     from inference.backends.llama.decoder import Decoder
     from inference.backends.llama.graphs import GraphedDecoder
+
+    LoadedModel = Decoder | GraphedDecoder | KernelModel | GenericModel
 
 MIN_CONTEXT_TOKENS = 64
 HOST_SHARE = 8  # of main memory, an eighth at most is pinned for KV: pinned memory cannot be swapped
@@ -77,8 +79,11 @@ def _examine(options: EngineOptions, checkpoint: Checkpoint, report: ReportProgr
 
 
 def import_what_loading_needs() -> None:
-    """Import torch and what uses it, ahead of the first request, which would wait a second for it."""
-    from inference.loading import components  # noqa: F401
+    """Import what runs a model, ahead of the first request: torch, which takes a second, where a GPU may run it."""
+    from inference.loading import kernel, tiers  # noqa: F401
+
+    if has_gpu_driver():
+        from inference.loading import components  # noqa: F401
 
 
 def load_engine(options: EngineOptions, progress: ReportProgress | None = None, examined: Examined | None = None) -> Engine:
@@ -91,50 +96,101 @@ def load_engine(options: EngineOptions, progress: ReportProgress | None = None, 
     checkpoint = find_checkpoint(options.model, report)
     if examined is None or examined.identity != fingerprint(checkpoint, ""):
         examined = _examine(options, checkpoint, report)
-    tokenizer, context_tokens = examined.tokenizer, examined.context_tokens
+    if options.threads < 0:
+        raise BadInput(f"threads must be 0 or more, not {options.threads}")
+    if options.device == "cpu" or (options.device == "auto" and not has_gpu_driver()):
+        plan = plan_load(options, checkpoint, Machine("cpu"))
+        if plan.demand.on_kernel:
+            return _load_on_kernel(plan, options, checkpoint, examined, report)
+    return _load_with_torch(options, checkpoint, examined, report)
+
+
+def _load_on_kernel(
+    plan: LoadPlan, options: EngineOptions, checkpoint: Checkpoint, examined: Examined, report: ReportProgress
+) -> Engine:
+    """Without torch, unless the weights or the layers need it."""
+    from inference.loading.kernel import load_on_kernel
+
+    shape = checkpoint.architecture
+    assert isinstance(shape, Architecture), "the kernel has no other"
+    log.info("%s runs on %s", checkpoint.name, plan.placement)
+    _check_memory(plan, checkpoint.name)
+    with ThreadPoolExecutor(1) as beside:  # what the tokenizer's tables take in Python, packing leaves free
+        healing = beside.submit(_healer, options, examined.tokenizer)
+        model = load_on_kernel(checkpoint, shape, examined.context_tokens, plan.dtype, options, report)
+    device = None
+    if not model.keeps_arrays:
+        import torch
+
+        device = torch.device("cpu")
+    return _with_store(plan, options, checkpoint, examined, model, device, plan.memory, healing.result(), DeviceHooks())
+
+
+def _load_with_torch(options: EngineOptions, checkpoint: Checkpoint, examined: Examined, report: ReportProgress) -> Engine:
     report("starting torch", None)
 
     import torch
 
     from inference.backends import cuda
     from inference.backends.llama.graphs import GraphedDecoder
-    from inference.loading.components import TierBudgets, open_store
 
     device = cuda.find_device(options.device)
     try:
         gpu = (cuda.free_bytes(device), cuda.capability(device)) if device.type == "cuda" else (None, None)
         plan = plan_load(options, checkpoint, Machine(str(device), *gpu))
+        if plan.device == "cpu" and plan.demand.on_kernel:
+            return _load_on_kernel(plan, options, checkpoint, examined, report)
         log.info("%s runs on %s", checkpoint.name, plan.placement)
         device, dtype = torch.device(plan.device), getattr(torch, plan.dtype)
         if device.type == "cuda":
             cuda.use(device)
         _set_threads(options.threads)
         _check_memory(plan, checkpoint.name)
-        with ThreadPoolExecutor(1) as beside:  # what the tokenizer's tables take in Python, packing leaves free
-            healing = beside.submit(_healer, options, tokenizer)
-            model, memory = _load_model(plan, checkpoint, context_tokens, device, dtype, options, report), plan.memory
+        with ThreadPoolExecutor(1) as beside:
+            healing = beside.submit(_healer, options, examined.tokenizer)
+            model = _load_model(checkpoint, examined.context_tokens, device, dtype, options, report)
+        memory = plan.memory
         if device.type == "cuda":
             cuda.give_memory_back()  # what loading fragmented
             if isinstance(model, GraphedDecoder):
                 memory = plan_memory(replace(plan.demand, graph_bytes=model.measure_graphs()), memory.free)
                 log.info("memory of %s with the measured graphs, in bytes: %s", device, memory)
-        host_bytes = min(options.host_budget_bytes, main_memory().total // HOST_SHARE)
-        snapshot_bytes = getattr(model, "snapshot_bytes", 0)
-        if snapshot_bytes != plan.demand.snapshot_bytes:
-            memory = plan_memory(replace(plan.demand, snapshot_bytes=snapshot_bytes), memory.free)
-            log.info("memory of %s with the measured snapshots, in bytes: %s", device, memory)
-        pages = memory.store - memory.snapshots
-        budgets = TierBudgets(pages, host_bytes, options.cache_folder, options.cache_bytes, memory.snapshots)
-        arithmetic = f"{dtype}, {options.weights} weights, {model.arithmetic}, midfill {own_version()}"
-        identity = fingerprint(checkpoint, arithmetic)
-        layout = getattr(model, "state_layout", None)
-        store, prepare_store = open_store(budgets, model.kv_shape, model.device, identity, layout)
-        hooks = _hooks(device, model, prepare_store)
-        return _wire(options, tokenizer, healing.result(), model, store, plan.device, memory, hooks, plan.placement)
+        return _with_store(plan, options, checkpoint, examined, model, model.device, memory, healing.result())
     except (RuntimeError, BadModel) as error:
         if device.type == "cuda" and cuda.is_lost(device):
             raise DeviceLost(f"{device} fails every call since {error!r}") from error
         raise
+
+
+def _with_store(
+    plan: LoadPlan,
+    options: EngineOptions,
+    checkpoint: Checkpoint,
+    examined: Examined,
+    model: LoadedModel,
+    device: torch.device | None,
+    memory: MemoryPlan,
+    healer: Healer | None,
+    hooks: DeviceHooks | None = None,
+) -> Engine:
+    """The engine of a loaded model; `device` is that of its tensors."""
+    from inference.loading.tiers import TierBudgets, open_store
+
+    host_bytes = min(options.host_budget_bytes, main_memory().total // HOST_SHARE)
+    snapshot_bytes = getattr(model, "snapshot_bytes", 0)
+    if snapshot_bytes != plan.demand.snapshot_bytes:
+        memory = plan_memory(replace(plan.demand, snapshot_bytes=snapshot_bytes), memory.free)
+        log.info("memory of %s with the measured snapshots, in bytes: %s", plan.device, memory)
+    pages = memory.store - memory.snapshots
+    budgets = TierBudgets(pages, host_bytes, options.cache_folder, options.cache_bytes, memory.snapshots)
+    arithmetic = f"{plan.dtype}, {options.weights} weights, {model.arithmetic}, midfill {own_version()}"
+    identity = fingerprint(checkpoint, arithmetic)
+    layout = getattr(model, "state_layout", None)
+    store, prepare_store = open_store(budgets, model.kv_shape, device, identity, layout)
+    if hooks is None:
+        assert device is not None
+        hooks = _hooks(device, model, prepare_store)
+    return _wire(options, examined.tokenizer, healer, model, store, plan.device, memory, hooks, plan.placement)
 
 
 def _hooks(device: torch.device, model: Model, prepare_store: Callable[[], bool]) -> DeviceHooks:
@@ -206,18 +262,17 @@ def _check_memory(plan: LoadPlan, model: str) -> None:
 
 
 def _load_model(
-    plan: LoadPlan,
     checkpoint: Checkpoint,
     context_tokens: int,
     device: torch.device,
     dtype: torch.dtype,
     options: EngineOptions,
     report: ReportProgress,
-) -> Decoder | GraphedDecoder | KernelModel | GenericModel:
+) -> Decoder | GraphedDecoder | GenericModel:
     """Our decoder if it supports the architecture; otherwise transformers' modules, on all devices as needed."""
     anywhere = options.device == "auto"
     shape = checkpoint.architecture
-    if isinstance(shape, Architecture) and (plan.demand.on_kernel or not shape.kernel_alone):
+    if isinstance(shape, Architecture) and not shape.kernel_alone:
         from inference.loading.components import load_decoder
 
         return load_decoder(checkpoint, shape, context_tokens, device, dtype, options, report)
@@ -238,8 +293,6 @@ def _set_threads(threads: int) -> None:
     """
     import torch
 
-    if threads < 0:
-        raise BadInput(f"threads must be 0 or more, not {threads}")
     torch.set_num_threads(threads or max(1, usable_threads() // 2))
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import re
 import shutil
 import subprocess
+import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass, fields
 from pathlib import Path
 
@@ -57,6 +60,16 @@ class Gpu:
     free_bytes: int
     capability: tuple[int, int] | None = None
     """Compute capability; None if the driver does not report it."""
+
+
+def has_gpu_driver() -> bool:
+    """Whether a GPU's driver is installed, without which torch finds none."""
+    if Path("/dev/kfd").exists():  # AMD's
+        return True
+    with suppress(OSError):
+        ctypes.CDLL("nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1")
+        return True
+    return False
 
 
 def find_gpus(environment: Mapping[str, str] = os.environ) -> tuple[Gpu, ...]:

@@ -15,7 +15,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from bench.llama_server import LlamaServer, run_llama_server
@@ -24,7 +23,7 @@ from inference.checkpoints.architecture import Architecture
 from inference.checkpoints.checkpoint import BUNDLED_FOLDERS, Checkpoint, open_checkpoint
 from inference.checkpoints.gguf.metadata import read_gguf_header
 from inference.checkpoints.gguf.tokenizer import PRE_TOKENIZERS, UNNAMED, gguf_tokenizer
-from inference.loading.components import load_decoder
+from inference.loading.kernel import load_on_kernel
 from inference.loading.options import EngineOptions
 from inference.text.tokenization import TextTokenizer
 from tests.inference.tiny import MARKERS
@@ -98,7 +97,7 @@ def load(checkpoint: Checkpoint, *, kernel: bool) -> Model:
     shape = checkpoint.architecture
     assert isinstance(shape, Architecture), f"{checkpoint.path} is not run by midfill's decoder"
     options = EngineOptions(kernel=kernel, threads=THREADS)
-    return load_decoder(checkpoint, shape, 2048, torch.device("cpu"), torch.float32, options, lambda *_: None)
+    return load_on_kernel(checkpoint, shape, 2048, "float32", options, lambda *_: None)
 
 
 @pytest.fixture(scope="module")

@@ -7,9 +7,10 @@ import pytest
 import torch
 
 from kv_store.disk import PageFolder
+from kv_store.main_memory import KVShape
 from kv_store.store import PagedStore
 from kv_store.tiers import Tier
-from kv_store.workspace import KVShape, KVWorkspace, TensorCodec, TensorStorage
+from kv_store.workspace import KVWorkspace, TensorCodec, TensorStorage
 
 MAX_TOKENS = 128
 
@@ -17,7 +18,7 @@ MAX_TOKENS = 128
 class PrefixKV:
     """KV of token ids as a model would make it: of each token, it depends on all tokens up to it."""
 
-    shape = KVShape(num_layers=2, num_kv_heads=2, head_dim=2, dtype=torch.float32)
+    shape = KVShape(num_layers=2, num_kv_heads=2, head_dim=2, dtype="float32")
     bytes_per_token = shape.bytes_per_token
 
     def of(self, token_ids: Sequence[int]) -> torch.Tensor:

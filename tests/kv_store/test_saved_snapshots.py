@@ -15,16 +15,17 @@ from inference.engine.sessions import session_key as key
 from kv_store.disk import PageFolder, SnapshotFiles
 from kv_store.disk_folders import INDEX_NAME, PageIndex
 from kv_store.interface import Workspace
+from kv_store.main_memory import KVShape
 from kv_store.page_snapshots import SAVED_APART, SnapshotTier
 from kv_store.persistence import purge_saved
 from kv_store.snapshots import Snapshots, StateSnapshot
 from kv_store.store import PagedStore
 from kv_store.tiers import MemoryStorage, Tier
-from kv_store.workspace import HostSnapshots, KVShape, KVWorkspace, StateCodec, StateLayout, TensorCodec, TensorStorage
+from kv_store.workspace import HostSnapshots, KVWorkspace, StateCodec, StateLayout, TensorCodec, TensorStorage
 from tests.inference.simulated_cuda import SimulatedCuda
 from tests.kv_store.integrity import check_integrity
 
-SHAPE = KVShape(num_layers=1, num_kv_heads=1, head_dim=2, dtype=torch.float32)
+SHAPE = KVShape(num_layers=1, num_kv_heads=1, head_dim=2, dtype="float32")
 STATE_BYTES = 32 + 20
 PROMPT = tuple(range(100, 240))
 FAR, NEAR = 20, 20 + SAVED_APART

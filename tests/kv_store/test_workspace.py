@@ -3,9 +3,10 @@ import pytest
 import torch
 from safetensors.torch import save
 
-from kv_store.workspace import KVShape, KVWorkspace, TensorCodec
+from kv_store.main_memory import KVShape
+from kv_store.workspace import KVWorkspace, TensorCodec
 
-SHAPE = KVShape(num_layers=3, num_kv_heads=2, head_dim=4, dtype=torch.bfloat16)
+SHAPE = KVShape(num_layers=3, num_kv_heads=2, head_dim=4, dtype="bfloat16")
 
 
 def test_bytes_per_token_is_what_a_token_takes() -> None:
@@ -60,13 +61,13 @@ def test_export_refuses_what_is_not_there(start: int, stop: int) -> None:
 
 
 def test_import_refuses_kv_of_another_shape() -> None:
-    other = KVWorkspace(KVShape(num_layers=2, num_kv_heads=2, head_dim=4, dtype=torch.bfloat16), 10)
+    other = KVWorkspace(KVShape(num_layers=2, num_kv_heads=2, head_dim=4, dtype="bfloat16"), 10)
     with pytest.raises(ValueError, match="payload"):
         KVWorkspace(SHAPE, 10).import_kv(0, other.export_kv(0, 2), 2)
 
 
 def test_a_workspace_takes_memory_for_the_tokens_that_were_written() -> None:
-    shape = KVShape(30, 3, 64, torch.float32)  # of the bundled model
+    shape = KVShape(30, 3, 64, "float32")  # of the bundled model
     process, most = psutil.Process(), 4096 * shape.bytes_per_token
     before = process.memory_info().rss
     workspace = KVWorkspace(shape, 4096)
@@ -84,7 +85,7 @@ def test_a_workspace_that_has_no_room_is_a_memory_error() -> None:
         KVWorkspace(SHAPE, 10**12)
 
 
-SMALL = KVShape(num_layers=2, num_kv_heads=1, head_dim=4, dtype=torch.bfloat16)
+SMALL = KVShape(num_layers=2, num_kv_heads=1, head_dim=4, dtype="bfloat16")
 
 
 def test_tensors_come_back_bit_by_bit() -> None:
@@ -100,8 +101,8 @@ def test_tensors_come_back_bit_by_bit() -> None:
     ("data", "reason"),
     [
         (b"nonsense", "not a safetensors file"),
-        (save({"other": torch.zeros(SMALL.of_tokens(5), dtype=SMALL.dtype)}), "another model"),
-        (save({"kv": torch.zeros(SMALL.of_tokens(4), dtype=SMALL.dtype)}), "another model"),
+        (save({"other": torch.zeros(SMALL.of_tokens(5), dtype=torch.bfloat16)}), "another model"),
+        (save({"kv": torch.zeros(SMALL.of_tokens(4), dtype=torch.bfloat16)}), "another model"),
         (save({"kv": torch.zeros(SMALL.of_tokens(5), dtype=torch.float16)}), "another model"),
     ],
 )
@@ -111,5 +112,5 @@ def test_anything_else_is_refused(data: bytes, reason: str) -> None:
 
 
 def test_a_file_costs_little_more_than_its_kv() -> None:
-    payload = torch.zeros(SMALL.of_tokens(16), dtype=SMALL.dtype)
+    payload = torch.zeros(SMALL.of_tokens(16), dtype=torch.bfloat16)
     assert len(TensorCodec(SMALL).encode(payload, 16)) <= payload.nbytes + 256

@@ -9,9 +9,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import accumulate, islice
+from typing import Any, cast
 
-import torch
-from torch import Tensor
+import numpy as np
+from numpy.typing import NDArray
 
 from inference.backends.cpu.library import (
     LEVELS,
@@ -32,20 +33,19 @@ from inference.backends.cpu.packing import (
     UNIT,
     PackedMatrix,
     WeightType,
+    in_numpy,
     pack_gate_up,
     pack_matrix,
     pad_vector,
     padded,
     vocabulary_type,
 )
-from inference.backends.cpu.recurrent_workspace import RecurrentWorkspace
 from inference.backends.cpu.stored import Matrix, StoredMatrix
-from inference.backends.llama.weights import LayerWeights, WeightsSource
+from inference.backends.drawing import choose_in_memory
+from inference.backends.layer_weights import LayerWeights, WeightsSource
 from inference.backends.model import Choice, Chunk
-from inference.backends.sampling import choose
 from inference.checkpoints.architecture import Architecture, DeltaRule, LayerKind
-from inference.checkpoints.quantization import QuantizedMatrix
-from kv_store.workspace import KVWorkspace
+from inference.checkpoints.quantized_matrix import QuantizedMatrix
 from protocol.garbage import return_free_memory
 
 MAX_NEW_TOKENS = 32
@@ -54,7 +54,7 @@ MAX_NEW_TOKENS = 32
 PACKERS = 2
 """Threads that pack the layers of a GGUF file: the kernel's library does most of it, and Python's lock is free meanwhile."""
 
-KV_DTYPES = (torch.float32, torch.bfloat16)
+KV_DTYPES: Sequence[str] = ("float32", "bfloat16")  # by their numbers in model.h
 
 
 def check_call(architecture: Architecture, positions: int, chunks: Sequence[Chunk]) -> None:
@@ -69,7 +69,7 @@ def check_call(architecture: Architecture, positions: int, chunks: Sequence[Chun
 
 
 def _check_chunk(architecture: Architecture, positions: int, chunk: Chunk) -> None:
-    token_ids, workspace = chunk.token_ids, chunk.workspace
+    token_ids, workspace = chunk.token_ids, cast(Any, chunk.workspace)
     count = len(token_ids)
     if count == 0:
         raise ValueError("a chunk needs at least one new token")
@@ -77,8 +77,8 @@ def _check_chunk(architecture: Architecture, positions: int, chunk: Chunk) -> No
         raise ValueError(f"token ids {min(token_ids)} to {max(token_ids)} exceed the vocabulary of {architecture.vocabulary}")
     if not 0 <= chunk.wanted <= count:
         raise ValueError(f"a chunk of {count} tokens cannot give {chunk.wanted} logits")
-    if not isinstance(workspace, KVWorkspace):
-        raise TypeError(f"the kernel needs a KVWorkspace, not a {type(workspace).__name__}")
+    if getattr(workspace, "address", None) is None:
+        raise TypeError(f"the kernel needs a workspace in main memory, not a {type(workspace).__name__}")
     room = min(workspace.max_tokens, positions)
     if not 0 <= chunk.start <= room - count:
         raise ValueError(f"tokens [{chunk.start}, {chunk.start + count}) exceed a workspace of {room}")
@@ -86,13 +86,12 @@ def _check_chunk(architecture: Architecture, positions: int, chunk: Chunk) -> No
     expected = (architecture.kv_layers or architecture.layers, architecture.kv_heads, architecture.head_dim)
     if (shape.num_layers, shape.num_kv_heads, shape.head_dim) != expected:
         raise ValueError(f"the workspace has shape {shape}: expected layers, key-value heads and head dimension {expected}")
-    if shape.dtype not in KV_DTYPES or workspace.device.type != "cpu":
-        raise ValueError(f"the workspace has {shape.dtype} on {workspace.device}: expected float32 or bfloat16 on cpu")
-    if architecture.layer_kinds and not isinstance(workspace, RecurrentWorkspace):
+    if shape.dtype not in KV_DTYPES:
+        raise ValueError(f"the workspace has {shape.dtype}: expected float32 or bfloat16")
+    if architecture.layer_kinds and workspace.snapshots is None:
         raise TypeError("recurrent layers need a RecurrentWorkspace")
 
 
-DTYPE_NUMBERS = {torch.float32: 0, torch.bfloat16: 1}
 KIND_NUMBERS: Mapping[LayerKind, int] = {"attention": 0, "convolution": 1, "delta": 2}  # LayerKind of model.h
 
 
@@ -107,12 +106,12 @@ class KernelDecoder:
         self,
         architecture: Architecture,
         weights: WeightsSource[Matrix],
-        tables: tuple[Tensor, Tensor],
+        tables: tuple[Any, Any],
         weight_type: WeightType,
         threads: int,
         level: Level | None = None,
     ) -> None:
-        """tables: cosines and sines [positions, turned] from `rotation_tables`."""
+        """tables: cosines and sines [positions, turned / 2], or more columns, of `rotations`."""
         reason = unsupported_reason(architecture)
         if reason is not None:
             raise KernelUnavailable(f"the CPU kernel does not support {reason}")
@@ -129,26 +128,26 @@ class KernelDecoder:
 
     @property
     def weights_bytes(self) -> int:
-        return sum(kept.nbytes for kept in self._kept if isinstance(kept, Tensor))
+        return sum(kept.nbytes for kept in self._kept if isinstance(kept, np.ndarray))
 
     def close(self) -> None:
         """Stop the threads and free their memory."""
         self._finalizer()
 
-    def forward(self, chunks: Sequence[Chunk]) -> list[Tensor]:
+    def forward(self, chunks: Sequence[Chunk]) -> list[NDArray[np.float32]]:
         """Logits [wanted, vocabulary] in float32 of the last `wanted` tokens of each chunk.
 
         Writes the chunks' KV. Bitwise equal to separate calls. Raises ValueError if a chunk is out of bounds.
         """
         wanted = [chunk.wanted for chunk in chunks]
-        logits = torch.empty(sum(wanted), padded(self.architecture.vocabulary, UNIT))
-        self._run(chunks, logits.data_ptr(), None)
-        return list(torch.split(logits[:, : self.architecture.vocabulary], wanted))
+        logits = np.empty((sum(wanted), padded(self.architecture.vocabulary, UNIT)), np.float32)
+        self._run(chunks, logits.ctypes.data, None)
+        return np.split(logits[:, : self.architecture.vocabulary], list(accumulate(wanted))[:-1])
 
     def choices(self, chunks: Sequence[Chunk]) -> list[tuple[Choice, ...]]:
         """The same forward; returns the next token of each of the last `wanted` tokens of each chunk."""
         if any(chunk.needs_logits for chunk in chunks):
-            return [choose(rows, chunk) for rows, chunk in zip(self.forward(chunks), chunks, strict=True)]
+            return [choose_in_memory(rows, chunk) for rows, chunk in zip(self.forward(chunks), chunks, strict=True)]
         wanted = [chunk.wanted for chunk in chunks]
         found = (CChoice * sum(wanted))()
         self._run(chunks, None, found)
@@ -177,7 +176,7 @@ class KernelDecoder:
             raise KernelUnavailable(f"the CPU kernel cannot start {threads} threads: {(error or b'').decode()}")
         return made.value
 
-    def _model(self, weights: WeightsSource[Matrix], tables: tuple[Tensor, Tensor], weight_type: WeightType) -> CModel:
+    def _model(self, weights: WeightsSource[Matrix], tables: tuple[Any, Any], weight_type: WeightType) -> CModel:
         """Reads each matrix once and packs it; the embedding and the head first, since they are the largest."""
         shape = self.architecture
         outer = vocabulary_type(weight_type)
@@ -192,7 +191,7 @@ class KernelDecoder:
             kind = shape.kind_of(index)
             layer.kind, layer.state = KIND_NUMBERS[kind], places[kind != "attention"]
             places[kind != "attention"] += shape.state_values(kind) or 1
-        cosines, sines = (table[:, : shape.turned // 2].float().contiguous() for table in tables)
+        cosines, sines = (np.ascontiguousarray(in_numpy(table)[:, : shape.turned // 2], np.float32) for table in tables)
         rule = shape.delta or NO_RULE
         self._kept.append(layers)
         return CModel(
@@ -219,7 +218,9 @@ class KernelDecoder:
             residual_scale=shape.residual_scale,
             embedding=embedding,
             layer_weights=layers,
-            final_norm=self._address(pad_vector(weights.final_norm.float() * shape.logits_scale, BLOCK)),
+            final_norm=self._address(
+                pad_vector(in_numpy(weights.final_norm).astype(np.float32) * np.float32(shape.logits_scale), BLOCK)
+            ),
             final_norm_bias=self._vector(weights.final_norm_bias, BLOCK),
             head=head,
             cosines=self._address(cosines),
@@ -242,16 +243,16 @@ class KernelDecoder:
             mlp_norm_bias=self._vector(layer.mlp_norm_bias, BLOCK),
             q_norm=self._vector(layer.q_norm, 1),
             k_norm=self._vector(layer.k_norm, 1),
-            taps=self._address(None if layer.taps is None else layer.taps.float().T.contiguous()),
+            taps=self._address(None if layer.taps is None else np.ascontiguousarray(in_numpy(layer.taps).T, np.float32)),
             decay=self._vector(None if delta is None else delta.decay, 1),
             decay_bias=self._vector(None if delta is None else delta.decay_bias, 1),
             delta_norm=self._vector(None if delta is None else delta.norm, 1),
         )
 
-    def _vector(self, vector: Tensor | None, unit: int) -> int | None:
+    def _vector(self, vector: Any, unit: int) -> int | None:
         return None if vector is None else self._address(pad_vector(vector, unit))
 
-    def _rows_by_type(self, weight: Matrix, bias: Tensor | None, weight_type: WeightType, following: CMatrix | None) -> CMatrix:
+    def _rows_by_type(self, weight: Matrix, bias: Any, weight_type: WeightType, following: CMatrix | None) -> CMatrix:
         """Rows of several quantized types, as many GGUF files have, as matrices of one type each, in a list.
 
         `following` ends the list.
@@ -275,12 +276,12 @@ class KernelDecoder:
         addresses = (self._address(matrix.weights), self._address(matrix.scales), self._address(matrix.bias))
         return CMatrix(*addresses, None, matrix.rows, matrix.columns, NUMBER_TYPES[matrix.type])
 
-    def _address(self, tensor: Tensor | None) -> int | None:
-        """The address of a tensor's data; the decoder keeps the tensor alive."""
-        if tensor is None:
+    def _address(self, array: NDArray[Any] | None) -> int | None:
+        """The address of an array's data; the decoder keeps the array alive."""
+        if array is None:
             return None
-        self._kept.append(tensor)
-        return tensor.data_ptr()
+        self._kept.append(array)
+        return int(array.ctypes.data)
 
 
 def _each(
@@ -315,25 +316,28 @@ def _each(
 NO_RULE = DeltaRule(key_heads=0, value_heads=0, key_dim=0, value_dim=0)
 
 
-def _unquantized(weight: Matrix) -> Tensor:
+def _unquantized(weight: Matrix) -> Matrix:
     if isinstance(weight, StoredMatrix):
         weight = weight[: weight.shape[0]]
-    return weight.dequantized() if isinstance(weight, QuantizedMatrix) else weight
+    if not isinstance(weight, QuantizedMatrix):
+        return weight
+    import torch  # here, since only recurrent layers need it
+
+    return weight.map(torch.as_tensor).dequantized()
 
 
 def _c_sequence(chunk: Chunk) -> CSequence:
-    workspace = chunk.workspace
-    assert isinstance(workspace, KVWorkspace)
-    layer, value, head, _, _ = workspace.buffer.stride()
-    before, after = workspace.states(chunk.start, chunk.stop) if isinstance(workspace, RecurrentWorkspace) else (None, None)
+    workspace = cast(Any, chunk.workspace)
+    layer, value, head, _, _ = workspace.strides
+    before, after = (None, None) if workspace.snapshots is None else workspace.states(chunk.start, chunk.stop)
     return CSequence(
-        kv=workspace.buffer.data_ptr(),
+        kv=workspace.address,
         layer_stride=layer,
         value_stride=value,
         head_stride=head,
         before=None if before is None else before.data_ptr(),
         after=None if after is None else after.data_ptr(),
-        kv_type=DTYPE_NUMBERS[workspace.shape.dtype],
+        kv_type=KV_DTYPES.index(workspace.shape.dtype),
         tokens=len(chunk.token_ids),
         start=chunk.start,
         wanted=chunk.wanted,

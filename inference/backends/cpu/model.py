@@ -5,23 +5,26 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
-
-import torch
+from typing import TYPE_CHECKING, Any, cast
 
 from inference.backends.cpu.decoder import KV_DTYPES, MAX_NEW_TOKENS, KernelDecoder
 from inference.backends.cpu.library import library_digest, unavailable_reason, unsupported_reason
 from inference.backends.cpu.packing import WeightType
-from inference.backends.cpu.recurrent_workspace import RecurrentWorkspace
 from inference.backends.cpu.stored import Matrix
-from inference.backends.llama.decoder import Decoder, rotation_tables
-from inference.backends.llama.weights import DecoderWeights, WeightsSource
+from inference.backends.layer_weights import WeightsSource
 from inference.backends.model import Choice, Chunk
+from inference.backends.rotation import rotations
 from inference.checkpoints.architecture import Architecture
+from kv_store.interface import Workspace
+from kv_store.main_memory import ArrayWorkspace, KVShape
 from kv_store.snapshots import Snapshots, budget_of_a_slot
-from kv_store.workspace import KVShape, KVWorkspace, StateLayout
 
-CPU = torch.device("cpu")
+if TYPE_CHECKING:
+    from inference.backends.cpu.recurrent_workspace import RecurrentWorkspace
+    from inference.backends.llama.decoder import Decoder
+    from kv_store.workspace import StateLayout
+
+FLOAT_BYTES = 4
 
 log = logging.getLogger(__name__)
 
@@ -34,19 +37,30 @@ class KernelModel:
     level "portable", they are equal only within rounding.
     """
 
-    def __init__(
-        self, kernel: KernelDecoder, context_tokens: int, kv_dtype: torch.dtype, for_long_chunks: Decoder | None = None
-    ) -> None:
+    def __init__(self, kernel: KernelDecoder, context_tokens: int, kv_dtype: str, for_long_chunks: Decoder | None = None) -> None:
         shape = kernel.architecture
         self._kernel = kernel
         self._for_long_chunks = for_long_chunks
         self.context_tokens = context_tokens
         self.kv_shape = KVShape(shape.kv_layers or shape.layers, shape.kv_heads, shape.head_dim, kv_dtype)
         self._state_values = sum(map(shape.state_values, shape.layer_kinds))
-        self.snapshot_bytes = self._state_values * torch.float32.itemsize
+        self.snapshot_bytes = self._state_values * FLOAT_BYTES
         """Of one snapshot of the recurrent layers; 0 for a model without any."""
-        self.state_layout = StateLayout((((self._state_values,), CPU),))
-        self.device = CPU
+
+    @property
+    def keeps_arrays(self) -> bool:
+        """Whether workspaces keep their KV as arrays, without torch, which other layers and other chunks need."""
+        return not self.snapshot_bytes and self._for_long_chunks is None
+
+    @property
+    def state_layout(self) -> StateLayout | None:
+        if not self.snapshot_bytes:
+            return None
+        import torch
+
+        from kv_store.workspace import StateLayout
+
+        return StateLayout((((self._state_values,), torch.device("cpu")),))
 
     @property
     def arithmetic(self) -> str:
@@ -59,9 +73,14 @@ class KernelModel:
         also = 0 if self._for_long_chunks is None else self._for_long_chunks.weights_bytes
         return self._kernel.weights_bytes + also
 
-    def new_workspace(self) -> KVWorkspace:
+    def new_workspace(self) -> Workspace:
+        if self.keeps_arrays:
+            return ArrayWorkspace(self.kv_shape, self.context_tokens)
+        from inference.backends.cpu.recurrent_workspace import RecurrentWorkspace
+        from kv_store.workspace import KVWorkspace
+
         if not self.snapshot_bytes:
-            return KVWorkspace(self.kv_shape, self.context_tokens, self.device)
+            return KVWorkspace(self.kv_shape, self.context_tokens)
         snapshots = Snapshots(budget_of_a_slot(self.snapshot_bytes))
         return RecurrentWorkspace(self.kv_shape, self.context_tokens, self._state_values, snapshots)
 
@@ -71,8 +90,8 @@ class KernelModel:
             together = [chunks[place] for place in places]
             answers |= zip(places, self._choices(together), strict=True)
             for chunk in together:
-                if isinstance(chunk.workspace, RecurrentWorkspace):
-                    chunk.workspace.keep()
+                if chunk.workspace.snapshots is not None:
+                    cast("RecurrentWorkspace", chunk.workspace).keep()
         return [answers[place] for place in range(len(chunks))]
 
     def _choices(self, together: Sequence[Chunk]) -> list[tuple[Choice, ...]]:
@@ -118,26 +137,29 @@ def load_kernel_model(
     config: Mapping[str, Any],
     weights: WeightsSource[Matrix],
     weight_type: WeightType,
-    kv_dtype: torch.dtype,
+    kv_dtype: str,
     context_tokens: int,
     threads: int,
+    *,
+    is_whole: bool = False,
 ) -> KernelModel:
     """The model on the kernel, which packs the weights matrix by matrix; those that are quantized keep their type.
 
-    At level "portable", torch computes long chunks from `weights` if they are `DecoderWeights`; otherwise `weights` are
+    At level "portable", torch computes long chunks from `weights` if they are whole, `DecoderWeights`; otherwise `weights` are
     not kept. Raises KernelUnavailable if `unusable_reason` gives a reason.
     """
-    tables = rotation_tables(shape, config, context_tokens, torch.float32, CPU)
-    kernel = KernelDecoder(shape, weights, tables, weight_type, threads)
+    kernel = KernelDecoder(shape, weights, rotations(shape, config, context_tokens), weight_type, threads)
     log.info("CPU kernel: %s weights, level %s, %d threads", weight_type, kernel.level, threads)
-    if kernel.level == "portable" and isinstance(weights, DecoderWeights) and not shape.kernel_alone:
-        return KernelModel(kernel, context_tokens, kv_dtype, Decoder(shape, config, weights, context_tokens))
+    if kernel.level == "portable" and is_whole and not shape.kernel_alone:
+        from inference.backends.llama.decoder import Decoder
+
+        return KernelModel(kernel, context_tokens, kv_dtype, Decoder(shape, config, cast(Any, weights), context_tokens))
     return KernelModel(kernel, context_tokens, kv_dtype)
 
 
-def unusable_reason(shape: Architecture, device: torch.device, kv_dtype: torch.dtype) -> str | None:
+def unusable_reason(shape: Architecture, device: str, kv_dtype: str) -> str | None:
     """Why the kernel cannot compute this model; None if it can."""
-    if device.type != "cpu":
+    if device != "cpu":
         return f"the model runs on {device}"
     if kv_dtype not in KV_DTYPES:
         return f"the kernel does not support {kv_dtype}"

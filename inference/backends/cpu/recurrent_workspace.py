@@ -5,8 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from kv_store.main_memory import KVShape
 from kv_store.snapshots import Snapshots, StateSnapshot
-from kv_store.workspace import KVShape, KVWorkspace
+from kv_store.workspace import KVWorkspace
 
 
 class RecurrentWorkspace(KVWorkspace):

@@ -13,47 +13,29 @@ import torch.nn.functional as F  # noqa: N812 - torch's own convention
 from torch import Tensor
 
 from inference.backends import cuda
-from inference.backends.llama.weights import DecoderWeights, LayerWeights
+from inference.backends.layer_weights import LayerWeights
+from inference.backends.llama.weights import DecoderWeights
 from inference.backends.model import Choice, Chunk
+from inference.backends.rotation import rotations
 from inference.backends.sampling import choose
-from inference.checkpoints.architecture import DIVIDED, Architecture
-from kv_store.workspace import KVShape, KVWorkspace
-from protocol.errors import bad_model
+from inference.checkpoints.architecture import Architecture
+from kv_store.main_memory import KVShape
+from kv_store.workspace import KVWorkspace
 
 
 def rotation_tables(
     architecture: Architecture, config: Mapping[str, Any], positions: int, dtype: torch.dtype, device: torch.device
 ) -> tuple[Tensor, Tensor]:
-    """Cosines and sines of every position, each [positions, turned], with both halves of a row equal.
-
-    Angles are computed in float32 on the CPU, whatever the dtype of the tables.
-    """
-    frequencies, scale = _inverse_frequencies(architecture, config)
-    angles = torch.outer(torch.arange(positions, dtype=torch.float32), frequencies)
-    angles = torch.cat((angles, angles), dim=-1)
-    return (angles.cos() * scale).to(device, dtype), (angles.sin() * scale).to(device, dtype)
+    """Cosines and sines of every position, each [positions, turned], with both halves of a row equal."""
+    halves = map(torch.from_numpy, rotations(architecture, config, positions))
+    cosines, sines = (torch.cat((half, half), dim=-1).to(device, dtype) for half in halves)
+    return cosines, sines
 
 
 def rotate(x: Tensor, cosines: Tensor, sines: Tensor) -> Tensor:
     """Rotates x [heads, tokens, head_dim] by tables [tokens, head_dim], in the layout of Hugging Face checkpoints."""
     first, second = x.chunk(2, dim=-1)
     return x * cosines + torch.cat((-second, first), dim=-1) * sines
-
-
-def _inverse_frequencies(architecture: Architecture, config: Mapping[str, Any]) -> tuple[Tensor, float]:
-    """Frequencies [turned / 2] and the scale of the embedding, by transformers' rules if RoPE is scaled."""
-    if architecture.rope_type in ("default", DIVIDED):
-        exponents = torch.arange(0, architecture.turned, 2, dtype=torch.float32) / architecture.turned
-        divisors = config["rope_parameters"]["divisors"] if architecture.rope_type == DIVIDED else 1.0
-        return 1.0 / (architecture.rope_theta**exponents * torch.tensor(divisors)), 1.0
-    from transformers import AutoConfig
-    from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
-
-    settings = {key: value for key, value in config.items() if key != "model_type"}
-    with bad_model(f"RoPE of type {architecture.rope_type!r} cannot be computed"):
-        parsed = AutoConfig.for_model(architecture.model_type, **settings)
-        frequencies, scale = ROPE_INIT_FUNCTIONS[architecture.rope_type](parsed, torch.device("cpu"))
-    return frequencies.float(), float(scale)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +90,9 @@ class Decoder:
         self.context_tokens = context_tokens
         self.device = weights.embedding.device
         dtype = weights.embedding.dtype
-        self.kv_shape = KVShape(architecture.layers, architecture.kv_heads, architecture.head_dim, dtype)
+        self.kv_shape = KVShape(
+            architecture.layers, architecture.kv_heads, architecture.head_dim, str(dtype).removeprefix("torch.")
+        )
         self.weights = weights
         self.tables = rotation_tables(architecture, config, context_tokens, dtype, self.device)
 

@@ -20,7 +20,7 @@ from inference.backends.cuda import Replay
 from inference.backends.llama.decoder import AttentionSpan, Decoder
 from inference.backends.model import Choice, Chunk
 from inference.backends.sampling import best_tokens, choices, choose
-from kv_store.workspace import KVWorkspace
+from kv_store.workspace import KVWorkspace, torch_dtype
 
 TOKEN_BUCKETS = (1, 2, 4, 8, 16, 32)
 FIRST_BUCKETS = (1, 4, 16)
@@ -250,7 +250,7 @@ class _Buffers:
         architecture = self._decoder.architecture
         positions = self._starts[0] + self._positions[:tokens]
         hidden_from = self._positions[:visible] > positions[:, None]
-        mask = torch.zeros(tokens, visible, dtype=self._decoder.kv_shape.dtype, device=self._decoder.device)
+        mask = torch.zeros(tokens, visible, dtype=torch_dtype(self._decoder.kv_shape), device=self._decoder.device)
         mask = mask.masked_fill_(hidden_from, float("-inf")).repeat(architecture.heads // architecture.kv_heads, 1)
         return AttentionSpan(slice(tokens), positions, visible, workspace, mask if tokens > 1 else mask[:1])
 
@@ -272,4 +272,4 @@ def _can_split(decoder: Decoder) -> bool:
     except ImportError as error:
         log.info("attention is not split over keys: %s", error)
         return False
-    return is_supported(decoder.architecture, decoder.kv_shape.dtype)
+    return is_supported(decoder.architecture, torch_dtype(decoder.kv_shape))

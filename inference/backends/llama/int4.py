@@ -9,15 +9,18 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol, cast
 
 import torch
 import torch.nn.functional as F  # noqa: N812 - torch's own convention
 from torch import Tensor
 
+from inference.backends.layer_weights import WeightsSource
 from inference.backends.llama.quantized import changed_layer
-from inference.backends.llama.weights import VALUES_AT_ONCE, DecoderWeights, WeightsSource
-from inference.checkpoints.quantization import CENTRES, GROUP, QuantizedMatrix, quantize
+from inference.backends.llama.weights import VALUES_AT_ONCE, DecoderWeights
+from inference.checkpoints.quantization import quantize
+from inference.checkpoints.quantized_matrix import CENTRES, GROUP, QuantizedMatrix
 
 ROWS, TILES, TILE = 8, (8, 4, 2), 16
 """The kernel takes multiples of ROWS rows, and of TILE columns times one of TILES, of which the largest is fastest."""
@@ -111,7 +114,13 @@ def _pieces(matrix: Matrix, device: torch.device) -> Iterator[Tensor | Quantized
     at_once = max(1, VALUES_AT_ONCE // math.prod(matrix.shape[1:]))
     for row in range(0, matrix.shape[0], at_once):
         piece = matrix[row : row + at_once]
-        yield piece.to(device) if isinstance(piece, Tensor) else piece.map(lambda tensor: tensor.to(device))
+        on_device = partial(_on_device, device=device)
+        yield piece.map(on_device) if isinstance(piece, QuantizedMatrix) else on_device(piece)
+
+
+def _on_device(values: Any, device: torch.device) -> Tensor:
+    """A tensor, or an array of NumPy's, there."""
+    return torch.as_tensor(values).to(device)
 
 
 def _linear(x: Tensor, weight: Int4Matrix, bias: Tensor | None = None) -> Tensor:

@@ -14,7 +14,8 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from inference.backends.llama.weights import DecoderWeights, LayerWeights
+from inference.backends.layer_weights import LayerWeights
+from inference.backends.llama.weights import DecoderWeights
 from protocol.errors import BadInput
 from protocol.settings import Weights
 

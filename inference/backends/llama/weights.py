@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -12,70 +12,11 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from inference.checkpoints.architecture import Architecture, DeltaRule
+from inference.backends.layer_weights import GgufTensors, LayerWeights, StreamedWeights, WeightsReader
+from inference.checkpoints.architecture import Architecture
 from inference.checkpoints.gguf import blocks as gguf_blocks
 from inference.checkpoints.weights import StoredTensor, WeightsFile
 from protocol.errors import BadModel
-
-M_co = TypeVar("M_co", covariant=True)
-"""A matrix as the reader returns it: a tensor, or what the CPU kernel packs."""
-
-
-@dataclass(frozen=True, slots=True)
-class DeltaWeights(Generic[M_co]):
-    """What a layer with the gated delta rule has besides."""
-
-    rates: M_co  # [2 * value_heads, hidden]: of the learning rates, and of the decays
-    decay: Tensor  # [value_heads], below 0: what a decay's logarithm is multiplied with
-    decay_bias: Tensor  # [value_heads]
-    norm: Tensor  # [value_dim]
-
-
-@dataclass(frozen=True, slots=True)
-class LayerWeights(Generic[M_co]):
-    """One layer; projections that share their input are fused; [out, in] as in torch's linear."""
-
-    attention_norm: Tensor  # [hidden]
-    qkv: M_co  # [query_rows + 2 * kv_heads * head_dim, hidden]
-    qkv_bias: Tensor | None  # [(heads + 2 * kv_heads) * head_dim]
-    q_norm: Tensor | None  # [head_dim]
-    k_norm: Tensor | None  # [head_dim]
-    attention_out: M_co  # [hidden, heads * head_dim]
-    attention_out_bias: Tensor | None  # [hidden]
-    mlp_norm: Tensor  # [hidden]
-    gate_up: M_co  # [2 * intermediate, hidden]; half as many rows without a gate
-    gate_up_bias: Tensor | None  # as many
-    down: M_co  # [hidden, intermediate]
-    down_bias: Tensor | None  # [hidden]
-    attention_norm_bias: Tensor | None = None  # [hidden], of a LayerNorm
-    mlp_norm_bias: Tensor | None = None  # [hidden]
-    # of recurrent layers, whose `qkv` and `attention_out` are the matrices before and behind what they do
-    taps: Tensor | None = None  # [channels, kept_inputs + 1]: a convolution's, the newest input's last
-    delta: DeltaWeights[M_co] | None = None
-
-
-class WeightsSource(Protocol[M_co]):
-    """All weights of a model, in memory (`DecoderWeights`) or read at each access (`StreamedWeights`)."""
-
-    @property
-    def embedding(self) -> M_co:
-        """[vocabulary, hidden]."""
-
-    @property
-    def layers(self) -> Iterable[LayerWeights[M_co]]:
-        """The layers in order."""
-
-    @property
-    def final_norm(self) -> Tensor:
-        """[hidden]."""
-
-    @property
-    def final_norm_bias(self) -> Tensor | None:
-        """[hidden], of a LayerNorm."""
-
-    @property
-    def head(self) -> M_co:
-        """[vocabulary, hidden]; the embedding's values if tied."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,22 +35,6 @@ class DecoderWeights:
         layered = [getattr(layer, field.name) for layer in self.layers for field in fields(layer)]
         tensors = {id(tensor): tensor for tensor in (self.embedding, self.head, self.final_norm, *layered)}
         return sum(tensor.nbytes for tensor in tensors.values() if tensor is not None)
-
-
-class WeightsReader(Protocol[M_co]):
-    """Reads a checkpoint's tensors by their Hugging Face names; BadModel if one is missing or has another shape."""
-
-    def has(self, name: str) -> bool:
-        """Whether the checkpoint has a tensor of this name."""
-
-    def vector(self, name: str, count: int) -> Tensor:
-        """[count], of a floating dtype."""
-
-    def matrix(self, rows: Mapping[str, int], columns: int) -> M_co:
-        """The matrices of these names and numbers of rows, one below the other: [sum of rows, columns]."""
-
-    def taps(self, name: str, channels: int, width: int) -> Tensor:
-        """[channels, width] of a convolution of every channel by itself, the newest input's last."""
 
 
 _NUMBERS = (torch.float32, torch.float16, torch.bfloat16, torch.float64)  # others need the scales of a quantization
@@ -140,6 +65,9 @@ class TensorReader:
     def vector(self, name: str, count: int) -> Tensor:
         return self._read(name, count)
 
+    def vectors(self, counts: Mapping[str, int]) -> Tensor:
+        return torch.cat([self.vector(name, count) for name, count in counts.items()])
+
     def matrix(self, rows: Mapping[str, int], columns: int) -> Tensor:
         tensors = [self._read(name, count, columns) for name, count in rows.items()]
         return tensors[0] if len(tensors) == 1 else torch.cat(tensors)
@@ -161,41 +89,6 @@ class TensorReader:
         return tensor.to(self._device, self._dtype)
 
 
-class StreamedWeights(Generic[M_co]):
-    """Implements `WeightsSource`: reads the weights at each access and keeps none, so that memory holds one layer."""
-
-    def __init__(self, architecture: Architecture, reader: WeightsReader[M_co], progress: Callable[[float], None]) -> None:
-        """progress: receives the share of the layers read so far, 0..1."""
-        self._architecture = architecture
-        self._reader = reader
-        self._progress = progress
-
-    @property
-    def embedding(self) -> M_co:
-        return self._vocabulary_matrix("model.embed_tokens.weight")
-
-    @property
-    def layers(self) -> Iterator[LayerWeights[M_co]]:
-        for index in range(self._architecture.layers):
-            yield _read_layer(self._architecture, self._reader, index)
-            self._progress((index + 1) / self._architecture.layers)
-
-    @property
-    def final_norm(self) -> Tensor:
-        return _norm(self._architecture, self._reader, "model.norm", self._architecture.hidden)
-
-    @property
-    def final_norm_bias(self) -> Tensor | None:
-        return _norm_bias(self._architecture, self._reader, "model.norm", self._architecture.hidden)
-
-    @property
-    def head(self) -> M_co:
-        return self.embedding if self._architecture.tied_embeddings else self._vocabulary_matrix("lm_head.weight")
-
-    def _vocabulary_matrix(self, name: str) -> M_co:
-        return self._reader.matrix({name: self._architecture.vocabulary}, self._architecture.hidden)
-
-
 def read_decoder_weights(
     architecture: Architecture, reader: WeightsReader[Tensor], progress: Callable[[float], None]
 ) -> DecoderWeights:
@@ -210,101 +103,25 @@ def read_decoder_weights(
     )
 
 
-def _read_layer(architecture: Architecture, reader: WeightsReader[M_co], index: int) -> LayerWeights[M_co]:
-    name, kind = f"model.layers.{index}", architecture.kind_of(index)
-    hidden, inner, head_dim = architecture.hidden, architecture.intermediate, architecture.head_dim
-    attended, shared = architecture.heads * head_dim, architecture.kv_heads * head_dim
-    attention, mlp, rule = f"{name}.self_attn", f"{name}.mlp", architecture.delta
-    qkv = {f"{attention}.q_proj": architecture.query_rows}
-    qkv |= dict.fromkeys((f"{attention}.k_proj", f"{attention}.v_proj"), shared)
-    out, down = {f"{attention}.o_proj": hidden}, {f"{mlp}.down_proj": hidden}
-    taps, delta, width = None, None, architecture.kept_inputs + 1
-    if kind == "convolution":
-        qkv, out, attended = {f"{name}.conv.in_proj": 3 * hidden}, {f"{name}.conv.out_proj": hidden}, hidden
-        taps = reader.taps(f"{name}.conv.conv.weight", hidden, width)
-    elif kind == "delta" and rule is not None:
-        linear, attended = f"{name}.linear_attn", rule.value_heads * rule.value_dim
-        qkv = {f"{linear}.in_proj_qkv": rule.channels, f"{linear}.in_proj_z": attended}
-        out = {f"{linear}.out_proj": hidden}
-        taps = reader.taps(f"{linear}.conv1d.weight", rule.channels, width)
-        delta = _read_delta(rule, reader, linear, hidden)
-    gate_up = dict.fromkeys([*([f"{mlp}.gate_proj"] if architecture.gated_mlp else []), f"{mlp}.up_proj"], inner)
-    has_norms = architecture.qk_norm and kind == "attention"
-    before, between = f"{name}.input_layernorm", f"{name}.post_attention_layernorm"
-    return LayerWeights(
-        attention_norm=_norm(architecture, reader, before, hidden),
-        attention_norm_bias=_norm_bias(architecture, reader, before, hidden),
-        qkv=_weight(reader, qkv, hidden),
-        qkv_bias=_bias(reader, qkv),
-        q_norm=_norm(architecture, reader, f"{attention}.q_norm", head_dim) if has_norms else None,
-        k_norm=_norm(architecture, reader, f"{attention}.k_norm", head_dim) if has_norms else None,
-        attention_out=_weight(reader, out, attended),
-        attention_out_bias=_bias(reader, out),
-        mlp_norm=_norm(architecture, reader, between, hidden),
-        mlp_norm_bias=_norm_bias(architecture, reader, between, hidden),
-        gate_up=_weight(reader, gate_up, hidden),
-        gate_up_bias=_bias(reader, gate_up),
-        down=_weight(reader, down, inner),
-        down_bias=_bias(reader, down),
-        taps=taps,
-        delta=delta,
-    )
-
-
-def _read_delta(rule: DeltaRule, reader: WeightsReader[M_co], name: str, hidden: int) -> DeltaWeights[M_co]:
-    heads, logarithm = rule.value_heads, f"{name}.A_log"
-    is_log = reader.has(logarithm)
-    return DeltaWeights(
-        rates=_weight(reader, {f"{name}.in_proj_b": heads, f"{name}.in_proj_a": heads}, hidden),
-        decay=-reader.vector(logarithm, heads).float().exp() if is_log else reader.vector(f"{name}.A", heads),
-        decay_bias=reader.vector(f"{name}.dt_bias", heads),
-        norm=reader.vector(f"{name}.norm.weight", rule.value_dim),
-    )
-
-
-def _norm(architecture: Architecture, reader: WeightsReader[M_co], name: str, count: int) -> Tensor:
-    weight, offset = reader.vector(f"{name}.weight", count), architecture.norm_offset
-    return weight.float() + offset if offset else weight
-
-
-def _norm_bias(architecture: Architecture, reader: WeightsReader[M_co], name: str, count: int) -> Tensor | None:
-    return reader.vector(f"{name}.bias", count) if architecture.norm_biases else None
-
-
-def _weight(reader: WeightsReader[M_co], modules: Mapping[str, int], columns: int) -> M_co:
-    """The projections of `modules`, one below the other: [sum of rows, columns]."""
-    return reader.matrix({f"{name}.weight": count for name, count in modules.items()}, columns)
-
-
-def _bias(reader: WeightsReader[M_co], modules: Mapping[str, int]) -> Tensor | None:
-    """Their biases; None if they have none."""
-    if not any(reader.has(f"{name}.bias") for name in modules):
-        return None
-    return torch.cat([reader.vector(f"{name}.bias", count) for name, count in modules.items()])
-
-
 VALUES_AT_ONCE = 2**23
 """Of a GGUF file, that are dequantized together, and take 100 MB meanwhile."""
 
-_TURNED = (".q_proj.weight", ".k_proj.weight", ".q_proj.bias", ".k_proj.bias")
 
-
-class GgufReader:
+class GgufReader(GgufTensors):
     """Implements `WeightsReader[Tensor]`: dequantizes every tensor, on the device that will hold it."""
 
     def __init__(
         self, files: Sequence[WeightsFile], architecture: Architecture, dtype: torch.dtype, device: torch.device
     ) -> None:
-        self._stored = {name: (file, tensor) for file in files for name, tensor in file.tensors.items()}
-        self._architecture = architecture
+        super().__init__(files, architecture)
         self._dtype = dtype
         self._device = device
 
-    def has(self, name: str) -> bool:
-        return name in self._stored
-
     def vector(self, name: str, count: int) -> Tensor:
         return self._read({name: count}, 1, count).flatten()
+
+    def vectors(self, counts: Mapping[str, int]) -> Tensor:
+        return torch.cat([self.vector(name, count) for name, count in counts.items()])
 
     def taps(self, name: str, channels: int, width: int) -> Tensor:
         return self._read({name: channels}, width, channels, width)
@@ -329,22 +146,3 @@ class GgufReader:
             file.path, np.uint8, "c", offset=tensor.start, shape=(shape[0], (tensor.stop - tensor.start) // shape[0])
         )
         return torch.from_numpy(stored[self.order(name, shape[0])]), tensor
-
-    def find(self, name: str, *shape: int) -> tuple[WeightsFile, StoredTensor]:
-        """The file that has the tensor of this name; BadModel if none has, or if it has another shape."""
-        if name not in self._stored:
-            raise BadModel(f"the checkpoint has no tensor {name!r}: it is incomplete, or of another architecture")
-        file, tensor = self._stored[name]
-        if tensor.shape != shape:
-            raise BadModel(f"{file.path}: {name} has the shape {tensor.shape}, and the file's fields say {shape}")
-        return file, tensor
-
-    def order(self, name: str, rows: int) -> Any:
-        """The rows of queries and keys as our RoPE wants them, whose pairs lie half a head apart.
-
-        llama.cpp has them side by side for the architectures `llama` and `granite`.
-        """
-        if self._architecture.model_type not in ("llama", "granite") or not name.endswith(_TURNED):
-            return slice(None)
-        heads = rows // self._architecture.head_dim
-        return np.arange(rows).reshape(heads, -1, 2).transpose(0, 2, 1).reshape(-1)

@@ -8,7 +8,7 @@ import gguf
 import torch
 from torch import Tensor
 
-from inference.checkpoints.quantization import GROUP, QuantizedMatrix
+from inference.checkpoints.quantized_matrix import GROUP, QuantizedMatrix
 from inference.checkpoints.weights import QuantizedType
 
 _UNQUANTIZED: dict[str, torch.dtype] = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
@@ -22,7 +22,8 @@ def dequantized(stored: Tensor, type_name: str) -> Tensor:
     if type_name in _UNQUANTIZED:
         return stored.clone().view(_UNQUANTIZED[type_name])
     if (unpack := _UNPACKED.get(type_name)) is not None:
-        return unpack(stored).dequantized()
+        values: Tensor = unpack(stored).dequantized()
+        return values
     return torch.from_numpy(gguf.dequantize(stored.cpu().numpy(), gguf.GGMLQuantizationType[type_name])).to(stored.device)
 
 

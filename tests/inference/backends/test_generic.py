@@ -17,7 +17,8 @@ from inference.engine.engine import Engine
 from inference.loading.engine import load_engine
 from inference.loading.options import EngineOptions
 from kv_store.interface import Workspace
-from kv_store.workspace import KVShape, KVWorkspace
+from kv_store.main_memory import KVShape
+from kv_store.workspace import KVWorkspace
 from protocol.errors import BadInput, BadModel
 from protocol.messages import CompletionRequest, Prompt, StopRule
 from tests.inference.generic_models import ARCHITECTURES, make_model, write_model
@@ -164,7 +165,7 @@ def test_transformers_say_the_same_of_a_llama(tiny_checkpoint: Path) -> None:
     assert found.logprob == pytest.approx(expected.logprob, abs=1e-4)
 
 
-SHAPE = KVShape(num_layers=3, num_kv_heads=2, head_dim=4, dtype=torch.float32)
+SHAPE = KVShape(num_layers=3, num_kv_heads=2, head_dim=4, dtype="float32")
 CPU = torch.device("cpu")
 ELSEWHERE = torch.device("cpu", 0)  # another device to everything that compares devices
 

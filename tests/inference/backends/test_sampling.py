@@ -8,8 +8,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from inference.backends.drawing import draw, highest_of
 from inference.backends.model import Chunk, Draw
-from inference.backends.sampling import choose, draw, greedy_choices, highest_of
+from inference.backends.sampling import choose, greedy_choices
 from kv_store.interface import DryWorkspace
 from protocol.messages import Sampling
 

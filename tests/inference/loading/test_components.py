@@ -10,12 +10,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from inference.loading.components import TierBudgets, open_store
 from inference.loading.engine import load_engine
 from inference.loading.options import EngineOptions
+from inference.loading.tiers import TierBudgets, open_store
 from kv_store.interface import SessionKey
+from kv_store.main_memory import KVShape
 from kv_store.store import PagedStore
-from kv_store.workspace import KVShape, KVWorkspace, StateLayout
+from kv_store.workspace import KVWorkspace, StateLayout
 from protocol.errors import BadInput
 from protocol.messages import CompletionRequest, Prompt
 from tests.inference.simulated_cuda import SimulatedCuda
@@ -39,10 +40,7 @@ def options(tiny_checkpoint: Path) -> EngineOptions:
     [
         ({"weights": "fp8"}, "fp8 weights need a CUDA GPU, and the model runs on cpu"),
         ({"weights": "int8", "kernel": False}, "int8 weights need the CPU kernel: the kernel is switched off"),
-        (
-            {"weights": "int4", "dtype": "float16"},
-            r"int4 weights need the CPU kernel: the kernel does not support torch\.float16",
-        ),
+        ({"weights": "int4", "dtype": "float16"}, r"int4 weights need the CPU kernel: the kernel does not support float16"),
     ],
 )
 def test_impossible_weights_are_named(options: EngineOptions, changes: dict[str, object], message: str) -> None:
@@ -54,10 +52,10 @@ def test_the_kernel_can_be_switched_off(tmp_path: Path, monkeypatch: pytest.Monk
     folder = write_checkpoint(tmp_path, hidden_size=64, num_attention_heads=2, num_key_value_heads=1)
     options = EngineOptions(str(folder), device="cpu", threads=1)
 
-    def load_kernel_model(*_: object) -> None:
+    def load_kernel_model(*_: object, **__: object) -> None:
         raise AssertionError
 
-    monkeypatch.setattr("inference.loading.components.load_kernel_model", load_kernel_model)
+    monkeypatch.setattr("inference.loading.kernel.load_kernel_model", load_kernel_model)
     assert load_engine(replace(options, kernel=False)).complete(REQUEST).usage.forwards >= 1
     with pytest.raises(AssertionError):
         load_engine(options)
@@ -77,7 +75,7 @@ def test_rounded_weights_keep_their_kv_apart(options: EngineOptions, monkeypatch
     assert recomputed[2] == 1
 
 
-SHAPE = KVShape(num_layers=1, num_kv_heads=1, head_dim=4, dtype=torch.float32)
+SHAPE = KVShape(num_layers=1, num_kv_heads=1, head_dim=4, dtype="float32")
 IDS = range(40)
 
 

@@ -12,7 +12,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from inference.backends.cpu.library import LEVEL_VARIABLE
+from inference.backends.cpu.library import LEVEL_VARIABLE, unavailable_reason
 from inference.backends.generic import load_generic
 from inference.checkpoints.checkpoint import Checkpoint, FolderCheckpoint
 from inference.loading.engine import examine, load_dry_engine, load_engine
@@ -107,7 +107,7 @@ def test_each_arithmetic_keeps_its_kv_apart(kind: str, tmp_path: Path, monkeypat
     folders = [folder(by_kernel), folder(by_torch), folder(replace(by_kernel, weights="int8"))]
     with monkeypatch.context() as patched:
         patched.setattr("inference.loading.components.load_decoder", load_modules)
-        folders.append(folder(by_kernel))
+        folders.append(folder(by_torch))
     with monkeypatch.context() as patched:
         patched.setenv(LEVEL_VARIABLE, "portable")
         folders.append(folder(by_kernel))
@@ -184,6 +184,33 @@ print(json.dumps(sorted({"torch", "transformers", "pygls", "lsp_server", "midfil
 def test_counting_and_serving_need_no_torch_until_a_model_is_loaded(tiny_checkpoint: Path) -> None:
     done = subprocess.run([sys.executable, "-c", IMPORTS, str(tiny_checkpoint)], check=True, capture_output=True)
     assert json.loads(done.stdout) == []
+
+
+ON_KERNEL = """
+import sys
+from pathlib import Path
+from inference.core import process
+from inference.loading.engine import load_engine
+from inference.loading.options import EngineOptions
+from protocol.messages import CompletionRequest, Prompt, Sampling
+options = EngineOptions(sys.argv[1], device="cpu", healing="on", cache_folder=Path(sys.argv[2]), context_tokens=512)
+requests = [CompletionRequest("a.py", Prompt("def f(value):\\n" * 30, "\\n", "    retu"), 8, best_of=best) for best in (1, 3)]
+requests.append(CompletionRequest("a.py", requests[0].prompt, 8, sampling=Sampling(0.8, seed=1)))
+engine = load_engine(options)
+texts = [engine.complete(request).text for request in requests]
+engine.close()
+again = load_engine(options)
+assert again.complete(requests[0]).usage.recomputed_tokens < 32
+assert [again.complete(request).text for request in requests] == texts
+assert "torch" not in sys.modules
+"""
+
+
+@pytest.mark.skipif(unavailable_reason() is not None, reason=str(unavailable_reason()))
+def test_the_kernel_runs_a_quantized_file_without_torch(tmp_path: Path) -> None:
+    """Which takes a second to import, and 250 MB; KV goes to disk and back."""
+    file = write_gguf(tmp_path / "tiny.gguf", write_checkpoint(tmp_path / "tiny", **KERNEL_SHAPE), "Q8_0")
+    subprocess.run([sys.executable, "-c", ON_KERNEL, str(file), str(tmp_path / "kv")], check=True)
 
 
 @pytest.mark.parametrize(("budget", "capacity"), [(0, 2), (2 * 5 * 64 * 384, 5), (2**30, 8)])

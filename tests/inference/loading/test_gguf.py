@@ -18,6 +18,7 @@ from inference.checkpoints.architecture import Architecture
 from inference.checkpoints.checkpoint import open_checkpoint
 from inference.loading.components import load_decoder
 from inference.loading.engine import load_engine
+from inference.loading.kernel import load_on_kernel
 from inference.loading.options import EngineOptions
 from protocol.messages import CompletionRequest, Prompt
 from protocol.settings import Weights
@@ -39,8 +40,10 @@ def load(path: Path, *, kernel: bool = True, weights: Weights = "auto") -> Decod
     checkpoint = open_checkpoint(path, "tiny")
     assert isinstance(checkpoint.architecture, Architecture)
     options = EngineOptions(threads=1, kernel=kernel, weights=weights)
+    if kernel:
+        return load_on_kernel(checkpoint, checkpoint.architecture, 128, "float32", options, lambda *_: None)
     model = load_decoder(checkpoint, checkpoint.architecture, 128, CPU, torch.float32, options, lambda *_: None)
-    assert isinstance(model, Decoder | KernelModel)
+    assert isinstance(model, Decoder)
     return model
 
 

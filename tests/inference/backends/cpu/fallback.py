@@ -10,12 +10,14 @@ from torch import Tensor
 
 from inference.backends.cpu.decoder import check_call
 from inference.backends.cpu.packing import WeightType, padded, vocabulary_type
+from inference.backends.layer_weights import LayerWeights
 from inference.backends.llama.decoder import rotate
-from inference.backends.llama.weights import DecoderWeights, LayerWeights
+from inference.backends.llama.weights import DecoderWeights
 from inference.backends.model import Choice, Chunk
 from inference.backends.sampling import greedy_choices
 from inference.checkpoints.architecture import Architecture
-from inference.checkpoints.quantization import GROUP, LARGEST_INT8, QuantizedMatrix, quantize
+from inference.checkpoints.quantization import LARGEST_INT8, quantize
+from inference.checkpoints.quantized_matrix import GROUP, QuantizedMatrix
 from kv_store.workspace import KVWorkspace
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any
 
@@ -12,10 +12,14 @@ from torch import Tensor
 from inference.backends.cpu.decoder import KernelDecoder
 from inference.backends.cpu.library import Level
 from inference.backends.cpu.packing import WeightType
+from inference.backends.layer_weights import LayerWeights
 from inference.backends.llama.decoder import rotation_tables
-from inference.backends.llama.weights import DecoderWeights, LayerWeights
+from inference.backends.llama.weights import DecoderWeights
+from inference.backends.model import Chunk
 from inference.checkpoints.architecture import Architecture
-from kv_store.workspace import KVShape, KVWorkspace
+from kv_store.interface import Workspace
+from kv_store.main_memory import ArrayWorkspace, KVShape
+from kv_store.workspace import KVWorkspace
 from tests.inference.backends.cpu.fallback import FallbackDecoder
 
 POSITIONS = 400
@@ -86,7 +90,7 @@ class RandomModel:
 
     def workspace(self, dtype: torch.dtype = torch.float32, max_tokens: int = POSITIONS) -> KVWorkspace:
         shape = self.architecture
-        return KVWorkspace(KVShape(shape.layers, shape.kv_heads, shape.head_dim, dtype), max_tokens)
+        return KVWorkspace(KVShape(shape.layers, shape.kv_heads, shape.head_dim, str(dtype).removeprefix("torch.")), max_tokens)
 
     def resident(self, workspace: KVWorkspace, tokens: int, seed: int = 1) -> None:
         """Random KV as that of the first `tokens` tokens."""
@@ -127,6 +131,20 @@ class RandomModel:
 
     def _bias(self, count: int) -> Tensor | None:
         return (0.1 * self._random(count)).to(self._dtype) if self._shape.biases else None
+
+
+def forward(decoder: KernelDecoder | FallbackDecoder, chunks: Sequence[Chunk]) -> list[Tensor]:
+    """The logits of each chunk as tensors."""
+    return [torch.as_tensor(rows) for rows in decoder.forward(chunks)]
+
+
+def buffer_of(workspace: Workspace) -> Tensor:
+    """The KV of a workspace in main memory, as a tensor."""
+    if isinstance(workspace, KVWorkspace):
+        return workspace.buffer
+    assert isinstance(workspace, ArrayWorkspace)
+    bits = {2: "int16", 4: "int32"}[workspace.shape.item_bytes]
+    return torch.from_numpy(workspace.bits.view(bits)).view(getattr(torch, workspace.shape.dtype))
 
 
 def mapped(value: Any, change: Callable[[Tensor], Tensor]) -> Any:

@@ -18,17 +18,19 @@ from inference.backends.cpu.decoder import KernelDecoder, _each
 from inference.backends.cpu.library import LEVELS, CLayerWeights, Level, levels
 from inference.backends.cpu.packing import WeightType
 from inference.backends.cpu.stored import Matrix, QuantizedGgufReader, StoredMatrix
+from inference.backends.layer_weights import LayerWeights, StreamedWeights
 from inference.backends.llama.decoder import Decoder, rotation_tables
-from inference.backends.llama.weights import DecoderWeights, GgufReader, LayerWeights, StreamedWeights, read_decoder_weights
+from inference.backends.llama.weights import DecoderWeights, GgufReader, read_decoder_weights
 from inference.backends.model import Chunk
 from inference.checkpoints.architecture import read_architecture
 from inference.checkpoints.checkpoint import open_checkpoint
-from inference.checkpoints.quantization import GROUP, QuantizedMatrix
+from inference.checkpoints.quantized_matrix import GROUP, QuantizedMatrix
 from inference.checkpoints.weights import QuantizedType
-from kv_store.workspace import KVShape, KVWorkspace
+from kv_store.main_memory import KVShape
+from kv_store.workspace import KVWorkspace
 from protocol.errors import BadModel
 from tests.inference.backends.cpu.fallback import FallbackDecoder
-from tests.inference.backends.cpu.models import POSITIONS, RandomModel, Shape, mapped
+from tests.inference.backends.cpu.models import POSITIONS, RandomModel, Shape, forward, mapped
 from tests.inference.tiny import write_checkpoint
 from tests.inference.tiny_gguf import KERNEL_SHAPE, write_gguf
 
@@ -102,8 +104,8 @@ def test_a_forward_is_that_of_the_fallback(
     token_ids = model.token_ids(count, seed)
     wanted = data.draw(st.integers(0, count))
 
-    logits = kernel.forward([Chunk(token_ids, start, ours, wanted)])[0]
-    expected = model.fallback(weight_type).forward([Chunk(token_ids, start, theirs, wanted)])[0]
+    logits = forward(kernel, [Chunk(token_ids, start, ours, wanted)])[0]
+    expected = forward(model.fallback(weight_type), [Chunk(token_ids, start, theirs, wanted)])[0]
     kernel.close()
 
     tolerance = max(TOLERANCES[weight_type], BF16_KV_TOLERANCE if kv_dtype == torch.bfloat16 else 0.0)
@@ -146,14 +148,14 @@ def test_sequences_that_share_a_forward_get_the_bits_of_their_own(
         return made
 
     shared, separate, theirs = chunks(), chunks(), chunks()
-    logits = kernel.forward(shared)
-    alone = [kernel.forward([chunk])[0] for chunk in separate]
+    logits = forward(kernel, shared)
+    alone = [forward(kernel, [chunk])[0] for chunk in separate]
     assert all(map(torch.equal, logits, alone))
     assert all(torch.equal(a.workspace.buffer, b.workspace.buffer) for a, b in zip(shared, separate, strict=True))
     assert kernel.choices(shared) == [kernel.choices([chunk])[0] for chunk in separate]
     kernel.close()
     tolerance = max(TOLERANCES[weight_type], BF16_KV_TOLERANCE if kv_dtype == torch.bfloat16 else 0.0)
-    expected = model.fallback(weight_type).forward(theirs)
+    expected = forward(model.fallback(weight_type), theirs)
     assert all(not len(a) or distance(a, b) < tolerance for a, b in zip(logits, expected, strict=True))
 
 
@@ -162,7 +164,7 @@ def test_a_chunk_chooses_among_the_tokens_that_it_is_allowed() -> None:
     free, bound = (Chunk(model.token_ids(3), 0, model.workspace(), 1) for _ in range(2))
     bound = replace(bound, allowed=np.array([7, 9, 30]))
     for decoder in (model.kernel(), model.fallback()):
-        (logits,) = decoder.forward([bound])
+        (logits,) = forward(decoder, [bound])
         (first,), (second,) = decoder.choices([free, bound])
         assert first.token_id == int(logits.argmax())
         assert second.token_id == (7, 9, 30)[int(logits[0, [7, 9, 30]].argmax())]
@@ -182,7 +184,7 @@ def test_it_goes_on_where_torch_has_prefilled(level: Level) -> None:
         [
             logits
             for start in range(150, 200, 10)
-            for logits in kernel.forward([Chunk(token_ids[start : start + 10], start, workspace, 10)])
+            for logits in forward(kernel, [Chunk(token_ids[start : start + 10], start, workspace, 10)])
         ]
     )
     torch.testing.assert_close(logits, expected, rtol=1e-4, atol=1e-4)
@@ -233,7 +235,7 @@ def test_numbers_of_5_and_6_bits_are_multiplied_as_they_are(level: Level, quanti
     )
     token_ids = model.token_ids(21)
     ours, _ = run(model.kernel(level=level), model.workspace(), token_ids, 6)
-    (theirs,) = model.fallback("int4").forward([Chunk(token_ids, 0, model.workspace(), len(token_ids))])
+    (theirs,) = forward(model.fallback("int4"), [Chunk(token_ids, 0, model.workspace(), len(token_ids))])
     assert distance(ours, theirs) < TOLERANCES["int4"]
 
 
@@ -265,10 +267,10 @@ def test_queries_and_values_of_different_types_keep_them(tmp_path: Path) -> None
         shape, GgufReader(checkpoint.weights(), shape, torch.float32, torch.device("cpu")), lambda _: None
     )
     token_ids = [number % shape.vocabulary for number in range(0, 90, 3)]
-    kv = KVShape(shape.layers, shape.kv_heads, shape.head_dim, torch.float32)
+    kv = KVShape(shape.layers, shape.kv_heads, shape.head_dim, "float32")
     ours, theirs = KVWorkspace(kv, POSITIONS), KVWorkspace(kv, POSITIONS)
-    (logits,) = kernel.forward([Chunk(token_ids, 0, ours, 1)])
-    (expected,) = FallbackDecoder(shape, exact, tables, "float32").forward([Chunk(token_ids, 0, theirs, 1)])
+    (logits,) = forward(kernel, [Chunk(token_ids, 0, ours, 1)])
+    (expected,) = forward(FallbackDecoder(shape, exact, tables, "float32"), [Chunk(token_ids, 0, theirs, 1)])
     assert distance(logits, expected) < 0.1
     assert distance(ours.buffer[1], theirs.buffer[1]) < 0.1
 
@@ -277,7 +279,7 @@ def run(kernel: KernelDecoder, workspace: KVWorkspace, token_ids: list[int], ste
     """Logits of all tokens, `step` of them at a time."""
     starts = range(0, len(token_ids), step)
     pieces = [(token_ids[start : start + step], start) for start in starts]
-    logits = [kernel.forward([Chunk(piece, start, workspace, len(piece))])[0] for piece, start in pieces]
+    logits = [forward(kernel, [Chunk(piece, start, workspace, len(piece))])[0] for piece, start in pieces]
     kernel.close()
     return torch.cat(logits), workspace
 
@@ -306,7 +308,7 @@ def test_the_workspace_may_end_anywhere(level: Level) -> None:
     small.buffer[:, :, :, :70] = large.buffer[:, :, :, :70]
     kernel = model.kernel(level=level)
     token_ids = model.token_ids(7)
-    (ours,), (theirs,) = (kernel.forward([Chunk(token_ids, 70, workspace, 1)]) for workspace in (small, large))
+    (ours,), (theirs,) = (forward(kernel, [Chunk(token_ids, 70, workspace, 1)]) for workspace in (small, large))
     assert torch.equal(ours, theirs)
 
 
@@ -315,7 +317,7 @@ def test_a_nan_is_not_lost() -> None:
     workspace = model.workspace()
     workspace.buffer[0, 1, 0, 3, 5] = float("nan")
     for weight_type in ("float32", "bfloat16"):
-        (logits,) = model.kernel(weight_type).forward([Chunk(model.token_ids(1), 10, workspace, 1)])
+        (logits,) = forward(model.kernel(weight_type), [Chunk(model.token_ids(1), 10, workspace, 1)])
         assert logits.isnan().any()
 
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from inference.backends.model import Chunk
-from tests.inference.backends.cpu.models import RandomModel, Shape
+from tests.inference.backends.cpu.models import RandomModel, Shape, forward
 
 pytestmark = pytest.mark.usefixtures("compiled")
 
@@ -29,7 +29,7 @@ def cpu_seconds_of_a_rest() -> float:
 def test_idle_threads_use_no_cpu() -> None:
     model = RandomModel(Shape())
     kernel = model.kernel(threads=4)
-    kernel.forward([Chunk([1, 2, 3], 0, model.workspace(), 1)])[0]
+    forward(kernel, [Chunk([1, 2, 3], 0, model.workspace(), 1)])[0]
     assert any(cpu_seconds_of_a_rest() < 0.02 for _ in range(20))  # threads spin for a while before they sleep
     kernel.close()
 
@@ -37,13 +37,13 @@ def test_idle_threads_use_no_cpu() -> None:
 def test_calls_from_several_threads_wait_for_each_other() -> None:
     model = RandomModel(Shape())
     kernel = model.kernel(threads=2)
-    expected = kernel.forward([Chunk([1, 2, 3], 0, model.workspace(), 1)])[0]
+    expected = forward(kernel, [Chunk([1, 2, 3], 0, model.workspace(), 1)])[0]
 
-    def forward(_: int) -> torch.Tensor:
-        return kernel.forward([Chunk([1, 2, 3], 0, model.workspace(), 1)])[0]
+    def again(_: int) -> torch.Tensor:
+        return forward(kernel, [Chunk([1, 2, 3], 0, model.workspace(), 1)])[0]
 
     with ThreadPoolExecutor(4) as pool:
-        assert all(torch.equal(logits, expected) for logits in pool.map(forward, range(40)))
+        assert all(torch.equal(logits, expected) for logits in pool.map(again, range(40)))
     kernel.close()
 
 

@@ -1,12 +1,12 @@
 from __future__ import annotations
 
 import pytest
-import torch
 
 from inference.backends.cpu.decoder import MAX_NEW_TOKENS
 from inference.backends.model import Chunk
 from kv_store.interface import DryWorkspace
-from kv_store.workspace import KVShape, KVWorkspace
+from kv_store.main_memory import KVShape
+from kv_store.workspace import KVWorkspace
 from tests.inference.backends.cpu.models import POSITIONS, RandomModel, Shape
 
 
@@ -48,9 +48,9 @@ def test_positions_end_where_the_tables_do() -> None:
 @pytest.mark.parametrize(
     ("shape", "complaint"),
     [
-        (KVShape(3, 2, 32, torch.float32), "layers, key-value heads and head dimension"),
-        (KVShape(2, 1, 32, torch.float32), "layers, key-value heads and head dimension"),
-        (KVShape(2, 2, 32, torch.float16), "float16"),
+        (KVShape(3, 2, 32, "float32"), "layers, key-value heads and head dimension"),
+        (KVShape(2, 1, 32, "float32"), "layers, key-value heads and head dimension"),
+        (KVShape(2, 2, 32, "float16"), "float16"),
     ],
 )
 def test_a_workspace_of_another_model_is_an_error(shape: KVShape, complaint: str) -> None:
@@ -70,5 +70,5 @@ def test_a_call_of_several_sequences_has_its_bounds_too() -> None:
 
 
 def test_a_workspace_without_buffers_is_an_error() -> None:
-    with pytest.raises(TypeError, match="the kernel needs a KVWorkspace, not a DryWorkspace"):
+    with pytest.raises(TypeError, match="the kernel needs a workspace in main memory, not a DryWorkspace"):
         RandomModel(Shape()).fallback().forward([Chunk([1], 0, DryWorkspace(8))])

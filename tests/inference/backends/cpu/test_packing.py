@@ -2,11 +2,13 @@ from __future__ import annotations
 
 from typing import get_args
 
+import numpy as np
 import pytest
 import torch
 
-from inference.backends.cpu.packing import BLOCK, HALF, UNIT, PackedMatrix, WeightType, fits, pack_gate_up, pack_matrix
-from inference.checkpoints.quantization import GROUP, QuantizedMatrix, quantize
+from inference.backends.cpu.packing import BLOCK, HALF, UNIT, PackedMatrix, WeightType, pack_gate_up, pack_matrix
+from inference.checkpoints.quantization import quantize
+from inference.checkpoints.quantized_matrix import GROUP, QuantizedMatrix
 from inference.checkpoints.weights import QuantizedType
 
 GENERATOR = torch.Generator().manual_seed(3)
@@ -14,7 +16,10 @@ GENERATOR = torch.Generator().manual_seed(3)
 
 def unpack(matrix: PackedMatrix) -> torch.Tensor:
     """Row-major numbers [rows, columns] as the kernel understands them."""
-    words = matrix.weights.transpose(1, 2).reshape(matrix.rows, -1, matrix.weights.shape[3])
+    weights = torch.from_numpy(matrix.weights)
+    if matrix.weights.dtype == np.uint16:
+        weights = weights.view(torch.bfloat16)
+    words = weights.transpose(1, 2).reshape(matrix.rows, -1, matrix.weights.shape[3])
     upper_words = {"int5": 1, "int6": 2}.get(matrix.type, 0)
     if matrix.type in ("int4", "centred_int4", "int5", "int6"):
         groups = words.view(matrix.rows, -1, 4 + upper_words, 4)
@@ -33,8 +38,8 @@ def unpack(matrix: PackedMatrix) -> torch.Tensor:
 
     centre = {"int8": 128, "centred_int4": 8, "int6": 32}.get(matrix.type)
     if centre is not None:
-        return (rows - centre) * of_columns(matrix.scales)
-    scales, minima = matrix.scales.unbind(2)
+        return (rows - centre) * of_columns(torch.from_numpy(matrix.scales))
+    scales, minima = torch.from_numpy(matrix.scales).unbind(2)
     return rows * of_columns(scales) + of_columns(minima)
 
 
@@ -113,16 +118,16 @@ def test_a_constant_group_is_kept_as_int4() -> None:
 
 def test_what_bfloat16_can_hold_is_told_from_what_it_cannot() -> None:
     weight = torch.randn(5000, 70, generator=GENERATOR)
-    assert not fits(weight, torch.bfloat16)
-    assert fits(weight.bfloat16(), torch.bfloat16)
+    assert pack_matrix(weight, None, "float32").type == "float32"
+    assert pack_matrix(weight.bfloat16(), None, "float32").type == "narrow_float32"
     rounded = weight.bfloat16().float()
-    assert fits(rounded, torch.bfloat16)
+    assert pack_matrix(rounded, None, "float32").type == "narrow_float32"
     rounded[4999, 69] = 1 + 2.0**-20
-    assert not fits(rounded, torch.bfloat16)
+    assert pack_matrix(rounded, None, "float32").type == "float32"
 
 
 def test_weights_of_16_bits_stay_as_they_are_stored() -> None:
     half = torch.randn(40, 70, generator=GENERATOR).half()
     packed = pack_matrix(half.float(), None, "float32")
-    assert (packed.type, packed.weights.dtype) == ("float16", torch.float16)
+    assert (packed.type, packed.weights.dtype) == ("float16", np.float16)
     assert torch.equal(unpack(packed)[:40, :70], half.float())

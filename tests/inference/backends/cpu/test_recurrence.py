@@ -22,6 +22,7 @@ from inference.loading.engine import load_engine
 from inference.loading.options import EngineOptions
 from protocol.errors import BadModel
 from protocol.settings import Weights
+from tests.inference.backends.cpu.models import forward
 from tests.inference.backends.cpu.test_decoder import TOLERANCES, distance
 from tests.inference.generic_models import ON_KERNEL, make_model, write_model
 from tests.inference.tiny_hybrid import convert
@@ -63,7 +64,7 @@ def logits_of(model: PreTrainedModel) -> Tensor:
 
 
 def run(model: KernelModel, workspace: RecurrentWorkspace, start: int, stop: int) -> Tensor:
-    (logits,) = model._kernel.forward([Chunk(token_ids()[start:stop], start, workspace, stop - start)])
+    (logits,) = forward(model._kernel, [Chunk(token_ids()[start:stop], start, workspace, stop - start)])
     workspace.keep()
     return logits
 
@@ -115,7 +116,7 @@ def test_bits_depend_on_neither_threads_nor_other_sequences_nor_tokens_in_a_call
     together, found = [workspace_of(several) for _ in range(2)], []
     for start in range(0, TOKENS, 8):
         chunks = [Chunk(token_ids()[start : start + 8], start, workspace, 8) for workspace in together]
-        found.append(several._kernel.forward(chunks))
+        found.append(forward(several._kernel, chunks))
     for index, workspace in enumerate(together):
         workspace.keep()
         assert torch.equal(torch.cat([logits[index] for logits in found]), expected)

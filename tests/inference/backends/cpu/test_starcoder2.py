@@ -17,6 +17,7 @@ from inference.loading.engine import load_engine
 from inference.loading.options import EngineOptions
 from protocol.settings import Weights
 from tests.inference import generic_models
+from tests.inference.backends.cpu.models import forward
 from tests.inference.backends.cpu.test_decoder import TOLERANCES, distance
 from tests.inference.backends.cpu.test_recurrence import EPSILON, LEVELS_HERE, load, logits_of, rounded_to, token_ids
 from tests.inference.engine.test_recurrent import BUDGET, EDITS, TOLERANCE, Typist
@@ -38,7 +39,7 @@ def run(path: Path, cuts: tuple[int, ...], threads: int = 2, weights: Weights = 
     model = load(path, threads, weights)
     workspace, logits = model.new_workspace(), []
     for start, stop in zip((0, *cuts), (*cuts, 80), strict=True):
-        logits += model._kernel.forward([Chunk(token_ids()[start:stop], start, workspace, stop - start)])
+        logits += forward(model._kernel, [Chunk(token_ids()[start:stop], start, workspace, stop - start)])
     return torch.cat(logits)
 
 
@@ -62,7 +63,7 @@ def test_a_window_of_several_chunks_of_keys(tmp_path: Path, monkeypatch: pytest.
     with torch.inference_mode():
         expected = make_model("Starcoder2", on_kernel=True)(torch.tensor([ids]), use_cache=False).logits[0].float()
     workspace = model.new_workspace()
-    logits = [model._kernel.forward([Chunk(ids[start : start + 28], start, workspace, 28)])[0] for start in range(0, 700, 28)]
+    logits = [forward(model._kernel, [Chunk(ids[start : start + 28], start, workspace, 28)])[0] for start in range(0, 700, 28)]
     torch.testing.assert_close(torch.cat(logits), expected, rtol=0, atol=EPSILON * float(expected.std()))
 
 

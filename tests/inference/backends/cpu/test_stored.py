@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from inference.backends.cpu.stored import StoredMatrix, StoredRows
-from inference.checkpoints.quantization import QuantizedMatrix
+from inference.checkpoints.quantized_matrix import QuantizedMatrix
 from inference.checkpoints.weights import StoredTensor
 from protocol.errors import BadModel
 
@@ -43,6 +43,13 @@ def file(tmp_path: Path) -> Path:
     return tmp_path / "tensors"
 
 
+class InTensors(StoredMatrix):
+    """A matrix whose rows are tensors, which can be dequantized."""
+
+    def __getitem__(self, rows: slice) -> QuantizedMatrix:
+        return super().__getitem__(rows).map(torch.from_numpy)
+
+
 def matrix_of(file: Path, *parts: tuple[NDArray[np.uint8], str]) -> StoredMatrix:
     """Tensors of these rows and types, one below the other."""
     file.write_bytes(b"".join(rows.tobytes() for rows, _ in parts))
@@ -51,7 +58,7 @@ def matrix_of(file: Path, *parts: tuple[NDArray[np.uint8], str]) -> StoredMatrix
         StoredTensor(kind, (len(rows), COLUMNS), int(end) - rows.size, int(end))
         for (rows, kind), end in zip(parts, ends, strict=True)
     ]
-    return StoredMatrix([StoredRows(file, tensor, np.arange(tensor.shape[0])) for tensor in tensors])
+    return InTensors([StoredRows(file, tensor, np.arange(tensor.shape[0])) for tensor in tensors])
 
 
 @pytest.mark.parametrize(
@@ -121,9 +128,9 @@ def test_matrices_of_several_types_become_int8(file: Path) -> None:
 def test_rows_are_taken_in_any_order_and_zeros_between(file: Path) -> None:
     whole = matrix_of(file, (stored("Q4_1"), "Q4_1"), (stored("Q4_0"), "Q4_0"))
     values = torch.cat([torch.zeros(1, COLUMNS), whole[:].dequantized()])
-    order = torch.from_numpy(RANDOM.integers(0, 2 * ROWS + 1, 60))
-    turned = whole.map(lambda rows: torch.cat([torch.zeros(1, dtype=torch.int64), rows])[order])
-    assert torch.equal(turned[10:50].dequantized(), values[order[10:50]])
+    order = RANDOM.integers(0, 2 * ROWS + 1, 60)
+    turned = whole.map(lambda rows: np.concatenate([np.zeros(1, np.int64), rows])[order])
+    assert torch.equal(turned[10:50].map(torch.from_numpy).dequantized(), values[order[10:50]])
 
 
 def test_a_file_that_became_shorter_is_refused(file: Path) -> None:

@@ -20,7 +20,8 @@ from torch.library import Library
 from inference.backends.llama.decoder import Decoder, rotate
 from inference.backends.llama.graphs import FIRST_BUCKETS, TOKEN_BUCKETS, GraphedDecoder
 from inference.backends.model import Choice, Chunk
-from kv_store.workspace import KVShape, KVWorkspace
+from kv_store.main_memory import KVShape
+from kv_store.workspace import KVWorkspace
 from tests.inference.backends.cpu.models import RandomModel
 from tests.inference.backends.llama.test_graphs import SMALL, agree, moved
 from tests.inference.simulated_cuda import SimulatedCuda
@@ -77,7 +78,7 @@ def test_it_is_attention(
     device = "cuda:0" if ON_GPU else "cpu"
     generator = torch.Generator().manual_seed(start)
     layers, layer, longest, starts = 2, 1, 576, (start, start // 2)
-    shape = KVShape(layers, heads, size, dtype)
+    shape = KVShape(layers, heads, size, str(dtype).removeprefix("torch."))
     kinds, epsilon = [heads * group, heads, heads], 1e-6
     qkv = torch.randn(2 * tokens, sum(kinds), size, generator=generator).to(dtype)
     norms = [torch.randn(size, generator=generator).to(dtype) if normed else None for _ in range(2)]
