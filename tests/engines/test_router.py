@@ -16,6 +16,7 @@ from inference.checkpoints.checkpoint import BUNDLED_FOLDERS
 from inference.loading.options import EngineOptions
 from inference.remote.connecting import connect
 from inference.remote.engine import RemoteEngine
+from inference.remote.openai import BLOCK_TOKENS
 from inference.text.tokenization import read_tokenizer
 from protocol.errors import MidfillError
 from protocol.messages import StopRule
@@ -27,7 +28,6 @@ from tests.inference.serving import wait_until
 pytestmark = pytest.mark.engines
 
 ROOT = Path(__file__).parents[2]
-BLOCK_TOKENS = 32
 CHECK_SECONDS = "1"
 SESSIONS = [f"me/{number}" for number in range(24)]
 
