@@ -10,13 +10,17 @@
 
 ;;; Code:
 
+(require 'diff-mode) ; its faces
 (require 'midfill)
 
 (defcustom midfill-next-edit-delay 0.3
   "Seconds without a command after which a next edit is asked for."
   :type 'number :group 'midfill)
 
-(defface midfill-edit-old '((t :inherit diff-removed :strike-through t)) "Face of text that a next edit removes." :group 'midfill)
+(defface midfill-edit-old
+  '((((supports :strike-through t)) :inherit diff-removed :strike-through t)
+    (t :inherit diff-removed :underline t)) ; most terminals cannot strike out
+  "Face of text that a next edit removes." :group 'midfill)
 (defface midfill-edit-new '((t :inherit diff-added)) "Face of text that a next edit inserts." :group 'midfill)
 
 (defconst midfill-next-edit--selection-seconds 5 "For so long after a selection of several lines nothing is asked.")
@@ -125,8 +129,8 @@ TICK is the buffer's when it was shown: a timer or process may change the text l
   (let ((begin (nth 1 midfill-next-edit--shown)))
     (unless (pos-visible-in-window-p begin)
       (midfill-next-edit--mark
-       (line-end-position) (line-end-position) 'after-string
-       (propertize (format "  next edit in line %d" (line-number-at-pos begin t)) 'face 'midfill-edit-new))))
+       (line-end-position) (line-end-position) 'midfill-note t 'after-string
+       (propertize (format "  next edit in line %d" (line-number-at-pos begin t)) 'face 'midfill-ghost))))
   (midfill-edit-mode 1)
   (midfill--notify :textDocument/didShowInlineEdit :item (list :command (plist-get edit :command))))
 
@@ -147,13 +151,18 @@ TICK is the buffer's when it was shown: a timer or process may change the text l
           ((<= (save-excursion (goto-char begin) (line-beginning-position)) (point)
                (save-excursion (goto-char end) (line-end-position)))
            (undo-boundary)
-           (combine-change-calls begin end ; one change for the server
-             (goto-char begin)
-             (delete-region begin end)
-             (insert (plist-get edit :text)))
+           (let* ((parts (plist-get edit :parts))
+                  (changed (if (seq-empty-p parts) edit (seq-elt parts (1- (length parts))))) ; in whole words, which EDIT is not
+                  (behind (- (buffer-size) (cadr (midfill-next-edit--ends changed)))))
+             (combine-change-calls begin end ; one change for the server
+               (goto-char begin)
+               (delete-region begin end)
+               (insert (plist-get edit :text)))
+             (goto-char (- (buffer-size) behind)))
            (midfill-next-edit--tell "midfill.nextEditAccepted"))
           (t (push-mark nil t)
-             (goto-char begin)))))
+             (goto-char begin)
+             (remove-overlays (point-min) (point-max) 'midfill-note t)))))
 
 (defun midfill-refuse-edit ()
   "Hide the next edit; nothing like it is offered again."

@@ -40,4 +40,5 @@ local hint = vim.fn.hlexists('ComplHint') == 1 and 'ComplHint' or 'NonText'
 vim.api.nvim_set_hl(0, 'MidfillGhost', { link = hint, default = true })
 vim.api.nvim_set_hl(0, 'MidfillHint', { link = 'Comment', default = true })
 vim.api.nvim_set_hl(0, 'MidfillEditOld', { link = 'DiffDelete', default = true })
+vim.api.nvim_set_hl(0, 'MidfillEditStruck', { strikethrough = true, default = true })
 vim.api.nvim_set_hl(0, 'MidfillEditNew', { link = 'DiffAdd', default = true })

@@ -86,14 +86,17 @@ end
 ---@param buf integer
 ---@param next_edit midfill.NextEdit
 local function draw(buf, next_edit)
+  vim.api.nvim_buf_clear_namespace(buf, namespace, 0, -1)
   local function mark(row, col, details)
     vim.api.nvim_buf_set_extmark(buf, namespace, row, col, details)
   end
   local tab = (' '):rep(vim.bo[buf].tabstop)
   for _, part in ipairs(next_edit.parts) do
-    local lines = vim.split(part.text, '\n', { plain = true })
+    local lines = vim.split(part.text:gsub('\t', tab), '\n', { plain = true })
     if part.first ~= part.last or part.from ~= part.to then
-      mark(part.first, part.from, { end_row = part.last, end_col = part.to, hl_group = 'MidfillEditOld' })
+      for _, group in ipairs({ 'MidfillEditOld', 'MidfillEditStruck' }) do -- a link has no attribute of its own
+        mark(part.first, part.from, { end_row = part.last, end_col = part.to, hl_group = group })
+      end
     end
     if lines[1] ~= '' or #lines == 1 then -- lines above the first one would be out of sight
       local text = table.concat(lines, '⏎')
@@ -101,7 +104,7 @@ local function draw(buf, next_edit)
     else -- whole lines, below theirs
       table.remove(lines, 1)
       local virtual = vim.tbl_map(function(line)
-        return { { (line:gsub('\t', tab)), 'MidfillEditNew' } }
+        return { { line, 'MidfillEditNew' } }
       end, lines)
       mark(part.last, 0, { virt_lines = virtual })
     end
@@ -109,7 +112,7 @@ local function draw(buf, next_edit)
   if next_edit.first < vim.fn.line('w0') - 1 or next_edit.first > vim.fn.line('w$') - 1 then
     local row = vim.api.nvim_win_get_cursor(0)[1] - 1
     local text = (' next edit in line %d'):format(next_edit.first + 1)
-    mark(row, 0, { virt_text = { { text, 'MidfillEditNew' } }, virt_text_pos = 'eol' })
+    mark(row, 0, { virt_text = { { text, 'MidfillGhost' } }, virt_text_pos = 'eol' }) -- none of the text that comes
   end
 end
 
@@ -226,17 +229,19 @@ function M.go()
   if row < next_edit.first or row > next_edit.last then
     vim.cmd("normal! m'")
     vim.api.nvim_win_set_cursor(0, { next_edit.first + 1, next_edit.from })
+    draw(buf, next_edit) -- which is in sight now
     return true
   end
   M.hide(buf)
+  local changed = next_edit.parts[#next_edit.parts] or next_edit -- in whole words: the edit may end within one
+  local below = vim.api.nvim_buf_line_count(buf) - changed.last
+  local behind = vim.fn.col({ changed.last + 1, '$' }) - changed.to
   local client = vim.lsp.get_client_by_id(next_edit.client_id)
   vim.bo[buf].undolevels = vim.bo[buf].undolevels -- an undo step of its own
   local edit = { range = next_edit.edit.range, newText = next_edit.edit.text }
   vim.lsp.util.apply_text_edits({ edit }, buf, client and client.offset_encoding or 'utf-16')
-  local new = vim.split(next_edit.text, '\n', { plain = true })
-  local last = next_edit.first + #new
-  local col = (#new == 1 and next_edit.from or 0) + #new[#new]
-  vim.api.nvim_win_set_cursor(0, { math.min(last, vim.api.nvim_buf_line_count(buf)), col })
+  local row = vim.api.nvim_buf_line_count(buf) - below + 1
+  vim.api.nvim_win_set_cursor(0, { row, vim.fn.col({ row, '$' }) - behind })
   tell(next_edit, ACCEPTED)
   M.ask_soon(buf)
   return true

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator
@@ -20,6 +21,7 @@ from tests.e2e.neovim.terminal import Terminal, running
 
 INIT = """
 (setq auto-save-default nil make-backup-files nil create-lockfiles nil inhibit-startup-screen t)
+(setq vc-handled-backends nil) ; which would load the faces of diffs
 (menu-bar-mode -1)
 (add-to-list 'load-path "{folder}")
 (require 'midfill)
@@ -67,6 +69,11 @@ def line(terminal: Terminal, number: int) -> str:
     return terminal.screen().split("\n")[number].rstrip()
 
 
+def cursor(terminal: Terminal) -> str:
+    """Its column and line on the screen, from 0."""
+    return terminal.run("display-message", "-p", "#{cursor_x},#{cursor_y}").strip()
+
+
 def told(script: Script, command: str) -> list[Any]:
     return [each["arguments"] for each in script.told("workspace/executeCommand") if each["command"] == command]
 
@@ -75,11 +82,11 @@ def test_tab_jumps_and_applies(open_emacs: Open, script: Script) -> None:
     script.answer("", commands=COMMANDS, edit=edit_of(2, 4, 6, "bb"))
     emacs = open_emacs(TEXT)
     emacs.type_text("x")
-    until(lambda: line(emacs, 2) == "c = aabb")  # what goes, struck through, and what comes
+    until(lambda: line(emacs, 2) == "c = aabb")  # what goes and what comes
     until(lambda: script.told("textDocument/didShowInlineEdit"))
     assert script.told("textDocument/didShowInlineEdit")[0]["item"]["command"]["arguments"] == [1]
     emacs.type("Tab")
-    until(lambda: emacs.run("display-message", "-p", "#{cursor_x},#{cursor_y}").strip() == "4,2")
+    until(lambda: cursor(emacs) == "4,2")
     until(lambda: line(emacs, 2) == "c = aabb")
     script.answer("", commands=COMMANDS)
     emacs.type("Tab")
@@ -91,14 +98,51 @@ def test_tab_jumps_and_applies(open_emacs: Open, script: Script) -> None:
     until(lambda: line(emacs, 2) == "c = aa")
 
 
+def test_the_cursor_comes_to_stand_behind_the_last_changed_word(open_emacs: Open, script: Script) -> None:
+    parts = [edit_of(0, 5, 5, "\nb = 2"), edit_of(1, 0, 7, "measure")]
+    script.answer("", commands=COMMANDS, edit=edit_of(0, 5, 6, "\nb = 2\nmeasur", lines=1) | {"parts": parts})
+    emacs = open_emacs("a = 1\ncompute(3)\nc\n")
+    emacs.type("Down", "Down")
+    emacs.type_text("x")
+    until(lambda: emacs.screen().startswith("a = 1\nb = 2\ncomputemeasure(3)\nxc\n"))
+    shown = emacs.screen(escapes=True).split("\n")[2]
+    codes = {word: str(re.findall(rf"((?:\x1b\[[\d;]*m)+){word}", shown)) for word in ("compute", "measure")}
+    assert all("48;2;" in each for each in codes.values())  # both have a ground
+    assert re.search(r"\[[49]m", codes["compute"])  # underlined, or struck out
+    assert not re.search(r"\[[49]m", codes["measure"])
+    emacs.type("Tab")
+    until(lambda: cursor(emacs) != "1,3")
+    emacs.type("Tab")
+    until(lambda: emacs.screen().startswith("a = 1\nb = 2\nmeasure(3)\nxc\n"))
+    until(lambda: cursor(emacs) == "7,2")
+
+
+def run_batch(steps: str) -> str:
+    """What Emacs prints that runs the steps without a terminal."""
+    command = [EMACS, "-Q", "--batch", "-L", str(MIDFILL_EL), "-l", "midfill", "--eval", steps]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
+def test_the_note_of_an_edit_out_of_sight_goes_with_the_jump() -> None:
+    steps = """(with-temp-buffer (insert "x\nold = 1") (goto-char 1)
+      (let* ((edit '(:text "new" :range (:start (:line 1 :character 0) :end (:line 1 :character 3))))
+             (notes (lambda () (seq-filter (lambda (text) (string-search "next edit in line 2" (or text "")))
+                                           (mapcar (lambda (each) (overlay-get each 'after-string)) (overlays-in 1 99))))))
+        (cl-letf (((symbol-function 'pos-visible-in-window-p) #'ignore))
+          (midfill-next-edit--show (append (list :parts (vector edit)) edit)))
+        (princ (length (funcall notes)))
+        (midfill-go-to-edit)
+        (princ (list (length (funcall notes)) (point) (length (overlays-in 1 99))))))"""
+    assert run_batch(steps) == "1(0 3 2)"  # what marks the edit itself stays
+
+
 def test_an_edit_of_a_text_that_a_timer_has_changed_is_not_applied() -> None:
     """No command runs then, after which the edit would be hidden."""
     steps = """(with-temp-buffer (insert "aaa\nold = 1") (goto-char 5)
       (setq midfill-next-edit--shown (list '(:text "new") 5 8 (buffer-chars-modified-tick)))
       (save-excursion (goto-char 1) (insert "ab")) (midfill-go-to-edit)
       (princ (buffer-string)) (princ midfill-next-edit--shown))"""
-    command = [EMACS, "-Q", "--batch", "-L", str(MIDFILL_EL), "-l", "midfill", "--eval", steps]
-    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "abaaa\nold = 1nil"
+    assert run_batch(steps) == "abaaa\nold = 1nil"
 
 
 def test_an_edit_of_lines_is_drawn_below_them_and_refused_by_a_key(open_emacs: Open, script: Script) -> None:

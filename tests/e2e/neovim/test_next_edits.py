@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.e2e.neovim.conftest import OpenScripted, on_both
-from tests.e2e.neovim.driver import Neovim, until
+from tests.e2e.neovim.driver import Neovim, Program, environment, init_script, until
 from tests.e2e.neovim.script import Script
+from tests.e2e.neovim.terminal import running
 
 COMMANDS = ["midfill.nextEditAccepted", "midfill.nextEditRefused"]
 TEXT = "a = 1\nb = 2\nc = aa\nd = 4\n"
@@ -58,6 +61,46 @@ def test_one_key_jumps_and_applies(open_scripted: OpenScripted, script: Script) 
     assert drawn(neovim) == ("", "")
     neovim.keys("u")
     until(lambda: neovim.text().split("\n")[2] == "c = aa")
+
+
+@on_both
+def test_the_cursor_comes_to_stand_behind_the_last_changed_word(open_scripted: OpenScripted, script: Script) -> None:
+    parts = [edit_of(0, 5, 5, "\nb = 2"), edit_of(1, 0, 7, "measure")]
+    script.answer("", commands=COMMANDS, edit=edit_of(0, 5, 6, "\nb = 2\nmeasur", lines=1) | {"parts": parts})
+    neovim = open_scripted("a = 1\ncompute(3)\nc\n")
+    neovim.keys("Gx")
+    until(lambda: drawn(neovim) == ("compute", "measure\nb = 2"))
+    neovim.keys("<M-l><M-l>")
+    until(lambda: neovim.text() == "a = 1\nb = 2\nmeasure(3)\n")
+    assert tuple(neovim.api.current.window.cursor) == (3, 7)
+
+
+@on_both
+def test_removed_words_are_struck_out_on_the_screen_and_tabs_of_added_ones_kept(
+    program: Program, tmux: Path, runtime: Path, tmp_path: Path, script: Script
+) -> None:
+    script.answer("", commands=COMMANDS, edit=edit_of(2, 4, 6, "b\tb"))
+    file, init = tmp_path / "demo.txt", tmp_path / "init.lua"
+    file.write_text(TEXT, encoding="utf-8")
+    init.write_text(init_script(script.options, "vim.o.tabstop = 3"), encoding="utf-8")
+    command = [str(program.path), "-u", str(init), "-i", "NONE", "-n", str(file)]
+    with environment(tmp_path, runtime), running(tmux, tmp_path, command) as terminal:
+        until(lambda: script.told("textDocument/didOpen"))
+        terminal.type_text("x")
+        until(lambda: "c = aab   b\nd = 4" in terminal.screen())
+        line = next(line for line in terminal.screen(escapes=True).split("\n") if line.startswith("c = "))
+        assert re.search(r"\x1b\[(\d;)?9m(\x1b\[[\d;]+m)*aa\x1b\[0m", line), repr(line)
+
+
+@on_both
+def test_the_note_of_an_edit_out_of_sight_goes_with_the_jump(open_scripted: OpenScripted, script: Script) -> None:
+    script.answer("", commands=COMMANDS, edit=edit_of(90, 4, 6, "bb"))
+    neovim = open_scripted("x\n" + "c = aa\n" * 100)
+    neovim.keys("x")
+    until(lambda: drawn(neovim) == ("aa", " next edit in line 91\nbb"))
+    marks = "vim.inspect(vim.api.nvim_buf_get_extmarks(0, -1, 0, -1, { details = true }))"
+    assert "next edit in line" not in neovim.lua(f"require('midfill.next_edit').go() return {marks}")
+    assert tuple(neovim.api.current.window.cursor) == (91, 4)
 
 
 def test_an_edit_of_lines_is_drawn_below_them_and_refused_by_a_key(open_scripted: OpenScripted, script: Script) -> None:
