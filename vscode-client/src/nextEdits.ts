@@ -27,6 +27,7 @@ export class NextEdits implements vscode.Disposable {
     textDecoration: "line-through", // what comes stands beside it
   });
   private readonly coming = vscode.window.createTextEditorDecorationType({});
+  private readonly note = vscode.window.createTextEditorDecorationType({});
   private shown: Shown | undefined;
   private pending: NodeJS.Timeout | undefined;
   private selectedAt = -SELECTION_MS;
@@ -60,7 +61,7 @@ export class NextEdits implements vscode.Disposable {
   dispose(): void {
     this.hide();
     clearTimeout(this.pending);
-    vscode.Disposable.from(this.subscriptions, this.old, this.coming).dispose();
+    vscode.Disposable.from(this.subscriptions, this.old, this.coming, this.note).dispose();
   }
 
   /** Jump to the edit, or apply it if the cursor is in its lines; run `otherwise` where VS Code has yet to hear that it is gone. */
@@ -77,6 +78,7 @@ export class NextEdits implements vscode.Disposable {
     if (line < edit.range.start.line || line > edit.range.end.line) {
       editor.selection = new vscode.Selection(edit.range.start, edit.range.start);
       editor.revealRange(edit.range, vscode.TextEditorRevealType.InCenterIfOutsideViewport);
+      editor.setDecorations(this.note, []);
       return;
     }
     this.hide();
@@ -138,7 +140,7 @@ export class NextEdits implements vscode.Disposable {
       const lineEnd = editor.document.lineAt(editor.selection.active.line).range.end;
       const color = new vscode.ThemeColor("editorGhostText.foreground"); // none of the text that comes
       const told = { contentText: `next edit in line ${String(edit.range.start.line + 1)}`, color, margin: "0 0 0 2ch" };
-      marks.push({ range: new vscode.Range(lineEnd, lineEnd), renderOptions: { after: told } });
+      editor.setDecorations(this.note, [{ range: new vscode.Range(lineEnd, lineEnd), renderOptions: { after: told } }]);
     }
     const old = edit.parts.filter(({ range }) => !range.isEmpty);
     editor.setDecorations(this.old, old.map(({ range }) => ({ range, hoverMessage })));
@@ -151,8 +153,9 @@ export class NextEdits implements vscode.Disposable {
 
   private hide(): void {
     if (this.shown !== undefined) {
-      this.shown.editor.setDecorations(this.old, []);
-      this.shown.editor.setDecorations(this.coming, []);
+      for (const type of [this.old, this.coming, this.note]) {
+        this.shown.editor.setDecorations(type, []);
+      }
       this.shown = undefined;
       void vscode.commands.executeCommand("setContext", CONTEXT, false);
     }
