@@ -64,13 +64,10 @@ export class NextEdits implements vscode.Disposable {
     vscode.Disposable.from(this.subscriptions, this.old, this.coming, this.note).dispose();
   }
 
-  /** Jump to the edit, or apply it if the cursor is in its lines; run `otherwise` where VS Code has yet to hear that it is gone. */
-  async go(otherwise?: string): Promise<void> {
-    const { shown } = this;
-    if (shown === undefined || shown.editor.document.version !== shown.version) {
-      if (otherwise !== undefined) {
-        await vscode.commands.executeCommand(otherwise);
-      }
+  /** Jump to the edit, or apply it if the cursor is in its lines; if it is gone, run `otherwise`. */
+  async go(otherwise?: string[]): Promise<void> {
+    const shown = await this.shownOr(otherwise);
+    if (shown === undefined) {
       return;
     }
     const { editor, edit, client } = shown;
@@ -93,11 +90,25 @@ export class NextEdits implements vscode.Disposable {
     }
   }
 
-  /** Hide the edit; nothing like it is offered again. */
-  async refuse(): Promise<void> {
+  /** Hide the edit, so that nothing like it is offered again; if it is gone, run `otherwise`. */
+  async refuse(otherwise?: string[]): Promise<void> {
+    const shown = await this.shownOr(otherwise);
+    if (shown !== undefined) {
+      this.hide();
+      await shown.client.execute(shown.edit.refused, shown.edit.arguments);
+    }
+  }
+
+  /** The edit; where there is none and VS Code has yet to hear that, the key's commands without one are run. */
+  private async shownOr(otherwise: string[] = []): Promise<Shown | undefined> {
     const { shown } = this;
-    this.hide();
-    await shown?.client.execute(shown.edit.refused, shown.edit.arguments);
+    if (shown !== undefined && shown.editor.document.version === shown.version) {
+      return shown;
+    }
+    for (const command of otherwise) {
+      await vscode.commands.executeCommand(command);
+    }
+    return undefined;
   }
 
   private askSoon(): void {

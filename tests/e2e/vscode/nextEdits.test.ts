@@ -10,6 +10,7 @@ import { until, Workbench, type Window } from "./workbench.ts";
 
 process.env.MIDFILL_CORE_TOKEN = "secret"; // of the scripted cores
 const ACCEPTED = "midfill.nextEditAccepted";
+const REFUSED = "midfill.nextEditRefused";
 const SHOWN = "textDocument/didShowInlineEdit";
 const workbench = new Workbench();
 let completions: ScriptedCore;
@@ -58,10 +59,25 @@ test("a Tab that follows a key at once is typed, though an edit was shown", asyn
   const window = await open("hasty.py", "a = 1\nb = aa\nc = 3\n");
   await window.type("x");
   await until("an edit", () => window.wire.sent(SHOWN).length > 0);
-  await window.press("y", "Tab");
+  await Promise.all([window.press("y"), window.press("Tab")]); // before VS Code hears that the edit is gone
   const text = (): string => window.wire.text(window.file);
   await until("the tab", () => text() === "a = 1\nb = aa\nc = 3\nxy  ", text);
   await window.close("next edits hasty");
+});
+
+test("an Escape that follows a key at once means what it does without an edit, though one was shown", async () => {
+  edits.do({ answer: "a = 1\nb = bb\nc = 3\nx\n" });
+  const window = await open("escaped.py", "a = 1\nb = aa\nc = 3\n");
+  await window.type("x");
+  await until("an edit", () => window.wire.sent(SHOWN).length > 0);
+  let place = "";
+  await window.press("Shift+Alt+ArrowUp"); // a second cursor
+  await until("two cursors", async () => /2 sel/.test((place = await window.cursor())), () => place);
+  await Promise.all([window.press("y"), window.press("Escape")]); // likewise
+  await until("one cursor", async () => (place = await window.cursor()) === "Ln 4, Col 3", () => place);
+  assert.equal(await window.save(), "a = 1\nb = aa\ncy = 3\nxy");
+  assert.ok(!window.wire.sent("workspace/executeCommand").some(({ command }) => command === REFUSED));
+  await window.close("next edits escaped");
 });
 
 test("nothing is asked while the popup is open or after several lines were selected", async () => {
