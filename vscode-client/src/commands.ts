@@ -26,7 +26,7 @@ export const MENU = "midfill.menu";
 
 /** The settings page, the menu and the walkthrough run some that the palette does not list. */
 export function registerCommands({ server, installer, tokens, channel, nextEdits }: Collaborators): vscode.Disposable {
-  const handlers: Record<string, (argument?: string) => unknown> = {
+  const handlers: Record<string, (argument?: string[]) => unknown> = {
     [MENU]: () => showMenu(server),
     "midfill.toggle": () => server.toggle(),
     "midfill.toggleLanguage": toggleLanguage,
@@ -43,7 +43,7 @@ export function registerCommands({ server, installer, tokens, channel, nextEdits
       channel.show();
     },
     "midfill.goToNextEdit": (otherwise) => nextEdits.go(otherwise),
-    "midfill.refuseNextEdit": () => nextEdits.refuse(),
+    "midfill.refuseNextEdit": (otherwise) => nextEdits.refuse(otherwise),
     "midfill.addImports": () => addImports(server.client),
     "midfill.install": () => installer.choose(),
     "midfill.openSettings": () => vscode.commands.executeCommand("workbench.action.openSettings", "midfill."),

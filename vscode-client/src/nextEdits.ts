@@ -27,6 +27,7 @@ export class NextEdits implements vscode.Disposable {
     textDecoration: "line-through", // what comes stands beside it
   });
   private readonly coming = vscode.window.createTextEditorDecorationType({});
+  private readonly note = vscode.window.createTextEditorDecorationType({});
   private shown: Shown | undefined;
   private pending: NodeJS.Timeout | undefined;
   private selectedAt = -SELECTION_MS;
@@ -60,16 +61,13 @@ export class NextEdits implements vscode.Disposable {
   dispose(): void {
     this.hide();
     clearTimeout(this.pending);
-    vscode.Disposable.from(this.subscriptions, this.old, this.coming).dispose();
+    vscode.Disposable.from(this.subscriptions, this.old, this.coming, this.note).dispose();
   }
 
-  /** Jump to the edit, or apply it if the cursor is in its lines; run `otherwise` where VS Code has yet to hear that it is gone. */
-  async go(otherwise?: string): Promise<void> {
-    const { shown } = this;
-    if (shown === undefined || shown.editor.document.version !== shown.version) {
-      if (otherwise !== undefined) {
-        await vscode.commands.executeCommand(otherwise);
-      }
+  /** Jump to the edit, or apply it if the cursor is in its lines; if it is gone, run `otherwise`. */
+  async go(otherwise?: string[]): Promise<void> {
+    const shown = await this.shownOr(otherwise);
+    if (shown === undefined) {
       return;
     }
     const { editor, edit, client } = shown;
@@ -77,6 +75,7 @@ export class NextEdits implements vscode.Disposable {
     if (line < edit.range.start.line || line > edit.range.end.line) {
       editor.selection = new vscode.Selection(edit.range.start, edit.range.start);
       editor.revealRange(edit.range, vscode.TextEditorRevealType.InCenterIfOutsideViewport);
+      editor.setDecorations(this.note, []);
       return;
     }
     this.hide();
@@ -91,11 +90,25 @@ export class NextEdits implements vscode.Disposable {
     }
   }
 
-  /** Hide the edit; nothing like it is offered again. */
-  async refuse(): Promise<void> {
+  /** Hide the edit, so that nothing like it is offered again; if it is gone, run `otherwise`. */
+  async refuse(otherwise?: string[]): Promise<void> {
+    const shown = await this.shownOr(otherwise);
+    if (shown !== undefined) {
+      this.hide();
+      await shown.client.execute(shown.edit.refused, shown.edit.arguments);
+    }
+  }
+
+  /** The edit; where there is none and VS Code has yet to hear that, the key's commands without one are run. */
+  private async shownOr(otherwise: string[] = []): Promise<Shown | undefined> {
     const { shown } = this;
-    this.hide();
-    await shown?.client.execute(shown.edit.refused, shown.edit.arguments);
+    if (shown !== undefined && shown.editor.document.version === shown.version) {
+      return shown;
+    }
+    for (const command of otherwise) {
+      await vscode.commands.executeCommand(command);
+    }
+    return undefined;
   }
 
   private askSoon(): void {
@@ -138,7 +151,7 @@ export class NextEdits implements vscode.Disposable {
       const lineEnd = editor.document.lineAt(editor.selection.active.line).range.end;
       const color = new vscode.ThemeColor("editorGhostText.foreground"); // none of the text that comes
       const told = { contentText: `next edit in line ${String(edit.range.start.line + 1)}`, color, margin: "0 0 0 2ch" };
-      marks.push({ range: new vscode.Range(lineEnd, lineEnd), renderOptions: { after: told } });
+      editor.setDecorations(this.note, [{ range: new vscode.Range(lineEnd, lineEnd), renderOptions: { after: told } }]);
     }
     const old = edit.parts.filter(({ range }) => !range.isEmpty);
     editor.setDecorations(this.old, old.map(({ range }) => ({ range, hoverMessage })));
@@ -151,8 +164,9 @@ export class NextEdits implements vscode.Disposable {
 
   private hide(): void {
     if (this.shown !== undefined) {
-      this.shown.editor.setDecorations(this.old, []);
-      this.shown.editor.setDecorations(this.coming, []);
+      for (const type of [this.old, this.coming, this.note]) {
+        this.shown.editor.setDecorations(type, []);
+      }
       this.shown = undefined;
       void vscode.commands.executeCommand("setContext", CONTEXT, false);
     }

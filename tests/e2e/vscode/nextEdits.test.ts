@@ -10,6 +10,7 @@ import { until, Workbench, type Window } from "./workbench.ts";
 
 process.env.MIDFILL_CORE_TOKEN = "secret"; // of the scripted cores
 const ACCEPTED = "midfill.nextEditAccepted";
+const REFUSED = "midfill.nextEditRefused";
 const SHOWN = "textDocument/didShowInlineEdit";
 const workbench = new Workbench();
 let completions: ScriptedCore;
@@ -58,10 +59,25 @@ test("a Tab that follows a key at once is typed, though an edit was shown", asyn
   const window = await open("hasty.py", "a = 1\nb = aa\nc = 3\n");
   await window.type("x");
   await until("an edit", () => window.wire.sent(SHOWN).length > 0);
-  await window.press("y", "Tab");
+  await Promise.all([window.press("y"), window.press("Tab")]); // before VS Code hears that the edit is gone
   const text = (): string => window.wire.text(window.file);
   await until("the tab", () => text() === "a = 1\nb = aa\nc = 3\nxy  ", text);
   await window.close("next edits hasty");
+});
+
+test("an Escape that follows a key at once means what it does without an edit, though one was shown", async () => {
+  edits.do({ answer: "a = 1\nb = bb\nc = 3\nx\n" });
+  const window = await open("escaped.py", "a = 1\nb = aa\nc = 3\n");
+  await window.type("x");
+  await until("an edit", () => window.wire.sent(SHOWN).length > 0);
+  let place = "";
+  await window.press("Shift+Alt+ArrowUp"); // a second cursor
+  await until("two cursors", async () => /2 sel/.test((place = await window.cursor())), () => place);
+  await Promise.all([window.press("y"), window.press("Escape")]); // likewise
+  await until("one cursor", async () => (place = await window.cursor()) === "Ln 4, Col 3", () => place);
+  assert.equal(await window.save(), "a = 1\nb = aa\ncy = 3\nxy");
+  assert.ok(!window.wire.sent("workspace/executeCommand").some(({ command }) => command === REFUSED));
+  await window.close("next edits escaped");
 });
 
 test("nothing is asked while the popup is open or after several lines were selected", async () => {
@@ -117,22 +133,28 @@ const PLACES: Place[] = [
   },
   { name: "out of sight", changed: { 22: "value_22 = measure(22)" }, shown: ["next edit in line 23"], cursor: "Ln 23, Col 19", scrolled: 25 },
 ];
-for (const { name, changed, shown, cursor, scrolled = 0 } of PLACES) {
+/** Show an edit to a user who has typed in the 31st line. */
+async function showAt({ changed, shown, scrolled = 0 }: Place): Promise<[window: Window, after: string]> {
+  const line = 30;
+  const { before, after } = at(line, changed, "x");
+  edits.do({ answer: after.split("\n").slice(line - 10, line + 11 + (after.split("\n").length - LINES.length)).join("\n") + "\n" });
+  const window = await open("places.py", before);
+  await window.press("Control+g");
+  await window.page.keyboard.insertText(`${line + 1}:99`);
+  await window.press("Enter");
+  for (let times = 0; times < scrolled; times += 1) {
+    await window.press("Control+ArrowDown");
+  }
+  await window.type("x");
+  await until("an edit", () => window.wire.sent(SHOWN).length > 0);
+  let found: string[] = [];
+  await until("its texts", async () => isDeepStrictEqual((found = await window.decorations()), shown), () => JSON.stringify(found));
+  return [window, after];
+}
+for (const place of PLACES) {
+  const { name, cursor } = place;
   test(`an edit ${name}`, async () => {
-    const line = 30;
-    const { before, after } = at(line, changed, "x");
-    edits.do({ answer: after.split("\n").slice(line - 10, line + 11 + (after.split("\n").length - LINES.length)).join("\n") + "\n" });
-    const window = await open("places.py", before);
-    await window.press("Control+g");
-    await window.page.keyboard.insertText(`${line + 1}:99`);
-    await window.press("Enter");
-    for (let times = 0; times < scrolled; times += 1) {
-      await window.press("Control+ArrowDown");
-    }
-    await window.type("x");
-    await until("an edit", () => window.wire.sent(SHOWN).length > 0);
-    let found: string[] = [];
-    await until("its texts", async () => isDeepStrictEqual((found = await window.decorations()), shown), () => JSON.stringify(found));
+    const [window, after] = await showAt(place);
     await window.picture(`next edit ${name}`);
     const text = (): string => window.wire.text(window.file);
     const places: string[] = [];
@@ -147,3 +169,16 @@ for (const { name, changed, shown, cursor, scrolled = 0 } of PLACES) {
     await window.close(`next edit ${name} applied`);
   });
 }
+
+test("the note of an edit out of sight goes with the jump", async () => {
+  const [window] = await showAt(PLACES.find(({ name }) => name === "out of sight") as Place);
+  const asked = (): number => window.wire.sent("textDocument/copilotInlineEdit").length;
+  await window.press("Shift+ArrowUp"); // after a selection of several lines nothing is asked for some time
+  await until("a selection", async () => (await window.cursor()).includes("selected"));
+  await window.press("ArrowRight", "Tab");
+  const before = asked();
+  await until("the cursor at the edit", async () => (await window.cursor()).startsWith("Ln 23,"));
+  await until("the edit alone", async () => isDeepStrictEqual(await window.decorations(), ["measure"]));
+  assert.equal(asked(), before);
+  await window.close("next edit without a note");
+});
