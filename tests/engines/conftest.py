@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.llama_server import free_port, server_process
+from bench.llama_server import free_port, quantize, server_process
 from inference.checkpoints.checkpoint import BUNDLED_FOLDERS
 from inference.loading.options import EngineOptions
 from inference.remote.llama_server import LlamaServerChild, start_llama_server
@@ -16,6 +16,8 @@ from midfill_lab.recipe.to_gguf import write_gguf
 from protocol.settings import Settings
 
 SLOTS = 2
+EXACT = {"LLAMA_ARG_FLASH_ATTN": "off", "LLAMA_ARG_CACHE_TYPE_K": "f32", "LLAMA_ARG_CACHE_TYPE_V": "f32"}
+"""llama.cpp's flash attention computes one token otherwise than many, so that logits depend on what is resident."""
 VLLM_BLOCK_TOKENS = 32
 VLLM_STARTS_WITHIN_S = 900  # it compiles kernels before it answers
 
@@ -49,17 +51,20 @@ def vllm_url(engines_folder: Path) -> Iterator[str]:
 
 
 @pytest.fixture(scope="session")
-def tiny_gguf(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The model `tiny` in bfloat16, for llama.cpp."""
-    path = tmp_path_factory.mktemp("gguf") / "tiny.gguf"
-    write_gguf("tiny", path)
-    return path
+def tiny_gguf(tmp_path_factory: pytest.TempPathFactory, engines_folder: Path) -> Path:
+    """The model `tiny` in float32, for llama.cpp."""
+    folder = tmp_path_factory.mktemp("gguf")
+    write_gguf("tiny", folder / "bf16.gguf")
+    quantize(engines_folder / "llama.cpp" / "bin" / "llama-quantize", folder / "bf16.gguf", folder / "tiny.gguf", "F32")
+    return folder / "tiny.gguf"
 
 
 @pytest.fixture
 def llama_server(llama_server_program: Path, tiny_gguf: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LlamaServerChild]:
-    """llama-server, started as the core starts it where there are no Unix sockets: it has a URL."""
+    """llama-server, started as the core starts it where there are no Unix sockets: it has a URL. It computes EXACT."""
     monkeypatch.setattr("inference.remote.llama_server.MAX_SOCKET_BYTES", 0)
+    for variable, value in EXACT.items():
+        monkeypatch.setenv(variable, value)
     options = EngineOptions(str(tiny_gguf), context_tokens=4096, slots=SLOTS, threads=1)
     child = start_llama_server(str(llama_server_program), options)
     yield child
