@@ -55,19 +55,13 @@ class ArrayWorkspace(Workspace):
         except OSError as error:
             raise MemoryError(f"no memory for a workspace of {max_tokens} tokens: {error}") from error
         self.bits: NDArray[Any] = np.frombuffer(memory, _bits(shape)).reshape(shape.of_tokens(max_tokens))
+        self.address = int(self.bits.ctypes.data)
+        self.strides = tuple(stride // shape.item_bytes for stride in self.bits.strides)
+        """Between layers, K and V, heads, tokens and numbers; in numbers."""
 
     @property
     def bytes_per_token(self) -> int:
         return self.shape.bytes_per_token
-
-    @property
-    def address(self) -> int:
-        return int(self.bits.ctypes.data)
-
-    @property
-    def strides(self) -> tuple[int, ...]:
-        """Between layers, K and V, heads, tokens and numbers; in numbers."""
-        return tuple(stride // self.shape.item_bytes for stride in self.bits.strides)
 
     def export_kv(self, start: int, stop: int) -> NDArray[Any]:
         if not 0 <= start < stop <= self.max_tokens:
