@@ -52,8 +52,8 @@ def in_numpy(values: Any) -> Array:
     """An array as it is, a tensor as one: bfloat16, which NumPy lacks, as float32."""
     if isinstance(values, np.ndarray):
         return values
-    known: Array = (values if values.dtype.itemsize != 2 or "bfloat16" not in str(values.dtype) else values.float()).numpy()
-    return known
+    array: Array = (values.float() if "bfloat16" in str(values.dtype) else values).numpy()
+    return array
 
 
 def pad_vector(vector: Any, unit: int) -> Array:
