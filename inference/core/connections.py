@@ -14,8 +14,9 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
 MOST_FILES = 65_536
-FILES_FOR_OTHERS = 128
-"""Descriptors that connections leave to the model, the store and the log."""
+FILES_FOR_OTHERS = 640
+"""Descriptors that connections leave, to those being accepted or closed, the model, the store and the log."""
+MOST_PENDING = 128
 MAX_STRANGERS = 128
 """Most connections without the token; one more ends the oldest."""
 TOKEN_WITHIN_S = 10.0
@@ -63,6 +64,10 @@ class Connections:
     def __init__(self, max_open: int, max_strangers: int = MAX_STRANGERS, token_within_s: float = TOKEN_WITHIN_S) -> None:
         """`max_open` limits all connections, which leaves descriptors for files."""
         self._max_open = max_open
+        self.backlog = max(1, min(MOST_PENDING, max_open // 8))
+        """Pending connections. asyncio accepts up to so many in each turn of its loop, and closes one that is ended for
+        another some turns after it accepted the other: those of all these turns must find a descriptor.
+        """
         self._max_strangers = max_strangers
         self._token_within_s = token_within_s
         self._open: dict[Address, asyncio.Transport] = {}

@@ -86,7 +86,6 @@ def _is_not_a_refusal(record: logging.LogRecord) -> bool:
 
 SHUTDOWN_GRACE_S = 3
 """Seconds that requests at work have to finish when the core ends."""
-BACKLOG = 128  # pending connections; asyncio accepts up to this many in one turn of its loop
 PING_EVERY_S = 20.0  # a client that has not answered after the same time again is dropped
 WATCH_EVERY_S = 0.2
 FAILED_EXIT_AFTER_S = 10.0
@@ -295,7 +294,7 @@ def _server(app: Starlette, connections: Connections, chain: Path | None, key: P
             access_log=False,
             proxy_headers=False,  # a client's address is its connection's
             server_header=False,
-            backlog=BACKLOG,
+            backlog=connections.backlog,
             timeout_graceful_shutdown=SHUTDOWN_GRACE_S,
         )
     )

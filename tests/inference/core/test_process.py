@@ -198,11 +198,11 @@ def run(code: str, *arguments: str) -> str:
 def test_limit_of_open_files_is_raised_as_far_as_it_may_be() -> None:
     code = (
         "import resource; from inference.core.connections import raise_file_limit\n"
-        "resource.setrlimit(resource.RLIMIT_NOFILE, (64, 512))\n"
+        "resource.setrlimit(resource.RLIMIT_NOFILE, (64, 2048))\n"
         "print(raise_file_limit(), resource.getrlimit(resource.RLIMIT_NOFILE)[0])\n"
         "resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64)); print(raise_file_limit())"
     )
-    assert run(code).split() == ["384", "512", "32"]
+    assert run(code).split() == ["1408", "2048", "32"]
 
 
 def test_log_file_stays_small(tmp_path: Path) -> None:
