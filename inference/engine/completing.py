@@ -43,7 +43,7 @@ class SharedState:
         """The request's prompt as tokens, which may be the short one; two workspaces hold both."""
         if self.slots.count < 2:
             return self._tokenize(request.spec)
-        return choose_prompt(request, self._tokenize, self.slots.missing, self.speed)
+        return choose_prompt(request, self._tokenize, self.tokenizer.count_tokens, self.slots.missing, self.speed)
 
     def _tokenize(self, spec: CompletionRequest) -> TokenizedPrompt:
         return tokenize_prompt(spec.prompt, self.tokenizer, self.context_tokens, spec.max_tokens, self.healer)

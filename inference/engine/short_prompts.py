@@ -10,7 +10,7 @@ from statistics import median
 from msgspec import structs
 
 from inference.engine.request import Request
-from inference.text.prompts import TokenizedPrompt, short_prompt
+from inference.text.prompts import CountTokens, TokenizedPrompt, short_prompt
 from inference.text.token_ids import TokenIds
 from kv_store.interface import SessionKey
 from protocol.messages import SLACK_TOKENS, CompletionRequest
@@ -41,7 +41,9 @@ class PrefillSpeed:
         return tokens * median(self._seconds_per_token or [self._assumed_s])
 
 
-def choose_prompt(request: Request, tokenize: Tokenize, missing: Missing, speed: PrefillSpeed) -> TokenizedPrompt:
+def choose_prompt(
+    request: Request, tokenize: Tokenize, count_tokens: CountTokens, missing: Missing, speed: PrefillSpeed
+) -> TokenizedPrompt:
     """The request's prompt as tokens; if that is the short one, it and its session replace those of the request.
 
     A short prompt that is resident goes on until the whole one needs no more tokens than it: so no key waits for the
@@ -54,7 +56,7 @@ def choose_prompt(request: Request, tokenize: Tokenize, missing: Missing, speed:
     left = missing(request.session, whole.token_ids)
     if left <= SLACK_TOKENS:
         return whole
-    nearer = structs.replace(spec, prompt=short_prompt(spec.prompt))
+    nearer = structs.replace(spec, prompt=short_prompt(spec.prompt, count_tokens))
     short = tokenize(nearer)
     short_left = missing(request.session.short, short.token_ids)
     is_resident = 2 * short_left < len(short.token_ids)

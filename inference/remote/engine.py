@@ -238,7 +238,7 @@ class RemoteEngine(AnyEngine):
         if self._facts.slots == 1:  # which the whole prompt and the short one would take from each other
             stable = self._tokenize(request.spec)
         else:
-            stable = choose_prompt(request, self._tokenize, self._slots.missing, self._speed)
+            stable = choose_prompt(request, self._tokenize, self.tokenizer.count_tokens, self._slots.missing, self._speed)
         spec, session = request.spec, request.session
         start = self._partial_words.start(request, stable)
         token_ids = start.prompt.token_ids

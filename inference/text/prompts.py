@@ -4,9 +4,11 @@ resident.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import re
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from itertools import accumulate
+from itertools import accumulate, takewhile
+from typing import Literal
 
 from msgspec import structs
 
@@ -25,22 +27,34 @@ RETOKENIZED = 4  # tokens at the end of a fragment that may change if its text g
 MAX_CHARS_PER_TOKEN = 8
 """Text beyond this many characters per token of the context is cut before tokenization."""
 
+SHORT_PREFIX_TOKENS = 150  # the increment adds the lines from the anchor to the cursor
+SHORT_SUFFIX_TOKENS = 100
 
-SHORT_PREFIX_CHARS = 480  # some 150 tokens; the increment adds the lines from the anchor to the cursor
-SHORT_SUFFIX_CHARS = 320
+CountTokens = Callable[[str], int]
+
+_LINES, _WORDS = re.compile(r"(?<=\n)"), re.compile(r"(?<=\W)")
 
 
-def short_prompt(prompt: Prompt) -> Prompt:
+def short_prompt(prompt: Prompt, count_tokens: CountTokens) -> Prompt:
     """The prompt of the text near the cursor, in whole lines, without snippets; a prompt of token ids stays as it is.
 
     It depends only on what stays while the user types on, and on the increment, so each key hits it too.
     """
-    prefix, suffix = prompt.prefix, prompt.suffix
-    if (excess := len(prefix) - SHORT_PREFIX_CHARS) > 0:
-        prefix = prefix[prefix.find("\n", excess - 1) + 1 or excess :]
-    if len(suffix) > SHORT_SUFFIX_CHARS:
-        suffix = suffix[: suffix.rfind("\n", 0, SHORT_SUFFIX_CHARS) + 1 or SHORT_SUFFIX_CHARS]
+    prefix = _nearest(prompt.prefix, SHORT_PREFIX_TOKENS, count_tokens, -1)
+    suffix = _nearest(prompt.suffix, SHORT_SUFFIX_TOKENS, count_tokens, 1)
     return structs.replace(prompt, prefix=prefix, suffix=suffix, context=())
+
+
+def _nearest(text: str, limit: int, count_tokens: CountTokens, step: Literal[1, -1]) -> str:
+    """The first lines (step 1) or the last ones (-1) of at most `limit` tokens together; of a longer line, its words."""
+    near = ""
+    for starts in (_LINES, _WORDS):
+        pieces = starts.split(text)[::step]
+        totals = accumulate(map(count_tokens, pieces))
+        near = "".join(pieces[: sum(1 for _ in takewhile(limit.__ge__, totals))][::step])
+        if near.strip():
+            break
+    return near
 
 
 @dataclass(frozen=True, slots=True)

@@ -154,7 +154,7 @@ class Verifier:
         self._due -= 1
         request, warm = exchange
         self._last = request
-        prompt = short_prompt(request.prompt) if warm.is_short else request.prompt
+        prompt = short_prompt(request.prompt, self._engine.tokenizer.count_tokens) if warm.is_short else request.prompt
         cold = self._engine.complete(replace_fields(request, prompt=prompt, reuse=False))
         if (warm.text, warm.finish_reason) != (cold.text, cold.finish_reason):
             raise SuggestionDiffers(f"with reuse {warm.text!r} ({warm.finish_reason}), cold {cold.text!r}")

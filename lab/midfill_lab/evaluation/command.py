@@ -153,6 +153,8 @@ def eval_command(settings: Settings, arguments: EvalArguments) -> None:
         raise BadInput("--resume goes on with the file of --json, and only with --cross-file")
     if arguments.cross_file and arguments.alternatives:
         raise BadInput("--cross-file scores completions alone: leave out --alternatives")
+    if arguments.short and settings.core:
+        raise BadInput("--short needs the model's tokenizer, which a core does not show: leave it out")
     asking = Asking(arguments.max_new_tokens, arguments.alternatives, arguments.best_of, arguments.short)
     model = core_by_address(settings, asking) if settings.core else engine_in_process(settings, arguments.healing, asking)
     evaluate = _evaluate_cross_file if arguments.cross_file else _evaluate_in_file

@@ -289,24 +289,23 @@ class Asking:
     max_new_tokens: int
     alternatives: int = 0
     best_of: int = 1
-    short: bool = False
+    is_short: bool = False  # in an engine of this process alone, whose tokenizer says how much a short prompt has
 
     def request(self, prompt: Prompt, stop: StopRule) -> CompletionRequest:
         """Greedy, and computed cold, so that resident KV cannot affect a figure."""
         return CompletionRequest(
-            "evaluation",
-            short_prompt(prompt) if self.short else prompt,
-            self.max_new_tokens,
-            stop,
-            reuse=False,
-            alternatives=self.alternatives,
-            best_of=self.best_of,
+            "evaluation", prompt, self.max_new_tokens, stop, reuse=False, alternatives=self.alternatives, best_of=self.best_of
         )
 
 
 def completes_with(engine: AnyEngine, asking: Asking) -> Complete:
     """The engine's completions."""
-    return lambda prompt, stop: texts_of(engine.complete(asking.request(prompt, stop)))
+
+    def ask(prompt: Prompt, stop: StopRule) -> tuple[str, ...]:
+        asked = short_prompt(prompt, engine.tokenizer.count_tokens) if asking.is_short else prompt
+        return texts_of(engine.complete(asking.request(asked, stop)))
+
+    return ask
 
 
 def texts_of(completion: Completion) -> tuple[str, ...]:

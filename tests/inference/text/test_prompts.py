@@ -13,8 +13,8 @@ from inference.text.fim import FORMATS, FIMFormat
 from inference.text.prompts import (
     MAX_CHARS_PER_TOKEN,
     NEW_TOKENS_SHARE,
-    SHORT_PREFIX_CHARS,
-    SHORT_SUFFIX_CHARS,
+    SHORT_PREFIX_TOKENS,
+    SHORT_SUFFIX_TOKENS,
     STEPS_PER_CONTEXT,
     TokenizedPrompt,
     short_prompt,
@@ -250,16 +250,27 @@ def test_a_prompt_with_markers_that_cannot_be_laid(real_tokenizer: TextTokenizer
         tokenize_prompt(Prompt("", "", marked=parts), real_tokenizer, 128, 8)
 
 
-@given(st.text("ab\n", max_size=1200), st.text("ab\n", max_size=1200))
-def test_a_short_prompt_is_whole_lines_beside_the_cursor(prefix: str, suffix: str) -> None:
+@given(st.text("ab \n", max_size=600), st.text("ab \n", max_size=600))
+def test_a_short_prompt_is_the_nearest_lines_of_so_many_tokens(prefix: str, suffix: str) -> None:
     whole = Prompt(prefix, suffix, "x = ", (Snippet("a.py", "b"),))
-    short = short_prompt(whole)
+    short = short_prompt(whole, len)
     assert prefix.endswith(short.prefix)
     assert suffix.startswith(short.suffix)
-    assert len(short.prefix) <= SHORT_PREFIX_CHARS
-    assert len(short.suffix) <= SHORT_SUFFIX_CHARS
+    assert len(short.prefix) <= SHORT_PREFIX_TOKENS
+    assert len(short.suffix) <= SHORT_SUFFIX_TOKENS
     before, behind = prefix.removesuffix(short.prefix), suffix.removeprefix(short.suffix)
-    assert before[-1:] in ("", "\n") or len(short.prefix) == SHORT_PREFIX_CHARS
-    assert not behind or short.suffix[-1:] == "\n" or len(short.suffix) == SHORT_SUFFIX_CHARS
+    assert before[-1:] in ("", "\n", " ")
+    assert not behind or short.suffix[-1:] in ("", "\n", " ")
+    if before.endswith("\n"):  # whole lines, as many as fit
+        assert len(before.split("\n")[-2] + "\n" + short.prefix) > SHORT_PREFIX_TOKENS
+    if behind and short.suffix.endswith("\n"):
+        assert len(short.suffix + behind.partition("\n")[0] + "\n") >= SHORT_SUFFIX_TOKENS
     assert (short.increment, short.context) == ("x = ", ())
-    assert short_prompt(short) == short
+    assert short_prompt(short, len) == short
+
+
+def test_a_short_prompt_has_words_of_a_longer_line() -> None:
+    prose = "word " * 200
+    short = short_prompt(Prompt(f"x = 1\n{prose}\n", f"{prose}\ny = 2\n"), len)
+    assert short.prefix == "word " * 29 + "\n"
+    assert short.suffix == "word " * 20

@@ -103,6 +103,7 @@ def test_rows_are_kept_but_for_a_torn_one(tmp_path: Path) -> None:
         (["--human-eval", str(DATA), "--format", "pms"], "unknown 'pms', choose from psm, spm, efim"),
         (["--held-out", str(DATA), "--split", "random-span-light"], "a part of the benchmark"),
         (["--human-eval", str(DATA), "--core", "ws://127.0.0.1:9/ws", "--cut", "token"], "needs the model's tokenizer"),
+        (["--human-eval", str(DATA), "--core", "ws://127.0.0.1:9/ws", "--short"], "--short needs the model's tokenizer"),
         (["--human-eval", str(DATA), "--cut", "word"], "unknown 'word', choose from given, token, character"),
         (["--human-eval", str(DATA / "HumanEval-RandomSpanInfilling.jsonl"), "--split", "single-line"], "no tasks of"),
         (["--human-eval", "missing.jsonl"], "cannot be read"),
