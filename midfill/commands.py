@@ -61,7 +61,7 @@ class Commands(TyperGroup):
                 command = entry.load()
             except ImportError as error:
                 command = _broken(cmd_name, error)
-            added = typer.Typer(rich_markup_mode=None)
+            added = typer.Typer(rich_markup_mode=None, add_completion=False)
             added.command(cmd_name)(command)
             return typer.main.get_command(added)
         if cmd_name in _GONE:

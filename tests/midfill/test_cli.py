@@ -67,6 +67,7 @@ def test_another_distribution_adds_a_command(tmp_path: Path, monkeypatch: pytest
     monkeypatch.syspath_prepend(tmp_path)
     assert CliRunner().invoke(app, ["further", "21", "--twice"]).stdout == "42\n"
     assert CliRunner().invoke(app, ["further", "many"]).exit_code == 2
+    assert "completion" not in CliRunner().invoke(app, ["further", "--help"]).stdout  # of the shell: that is `midfill`'s option
     assert "Run the inference core" in CliRunner().invoke(app, ["core", "--help"]).stdout  # midfill's own comes first
     refusal = CliRunner().invoke(app, ["broken"]).exception  # and others work
     assert isinstance(refusal, BadInput)
