@@ -90,5 +90,5 @@ def _show_plan(plan: MemoryPlan) -> str:
     kept = f"up to {megabytes(plan.store)} for resident KV"
     if plan.snapshots:
         kept += f" and states ({megabytes(plan.snapshots)} of it)"
-    total = f"up to {megabytes(plan.in_use)} in all, and about 250 MB for torch"
+    total = f"up to {megabytes(plan.in_use)} in all, and about 120 MB for the process, 350 MB if it imports torch"
     return f"{parts}, {kept}: {total}; {megabytes(plan.free)} are free"

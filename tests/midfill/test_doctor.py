@@ -173,7 +173,7 @@ def test_the_plan_of_memory_has_a_total(tiny_model: str, monkeypatch: pytest.Mon
     monkeypatch.setattr("psutil.virtual_memory", Memory)
     facts = dict(model(Settings(model=tiny_model), ()).facts)
     assert "up to 134 MB for resident KV" in facts["memory"]
-    (total,) = re.findall(r"up to (\d+) MB in all, and about 250 MB for torch", facts["memory"])
+    (total,) = re.findall(r"up to (\d+) MB in all, and about 120 MB for the process, 350 MB if it imports torch", facts["memory"])
     assert 134 < int(total) < 400
 
 

@@ -128,7 +128,7 @@ def test_by_default_the_bundled_model_leaves_a_laptop_to_other_programs(gigabyte
     assert store <= memory // 20
     if gigabytes <= 8:
         assert plan.kept == 1
-        assert plan.in_use - plan.forwards <= 420 * 10**6  # torch and the server take 250 MB more
+        assert plan.in_use - plan.forwards <= 420 * 10**6  # the process takes 120 MB more, 350 with torch
     assert plan.in_use <= memory // 10 or gigabytes < 8
 
 
