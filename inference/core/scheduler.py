@@ -112,7 +112,7 @@ class Scheduler:
         self._chores_due = -math.inf  # by time.monotonic(), beside requests
         self._to_notify: dict[bool, list[Freed]] = {True: [], False: []}  # those who wait for `free`, by `disk`
         self._purged: deque[Collection[str]] = deque()  # digests that wait for the model thread
-        self._process_bytes = (-math.inf, 0)  # when they were measured, and how many
+        self._process_bytes = (-math.inf, "", 0)  # when they were measured, the core's state then, and how many
         self.lost: DeviceLost | None = None
         """Set when the process must end because it can no longer use its GPU."""
         self._thread = threading.Thread(target=self._serve, name="model", daemon=True)
@@ -181,13 +181,14 @@ class Scheduler:
     def memory(self) -> CoreMemory:
         """The memory in use; of the store, as it was after the last request, saving or freeing.
 
-        That of the process is at most MEASURED_FOR_S old: to look for its children takes milliseconds.
+        That of the process is at most MEASURED_FOR_S old, and of the present state: to look for its children takes
+        milliseconds.
         """
-        stats, now = self.residency, time.monotonic()
-        measured_at, process_bytes = self._process_bytes
-        if now - measured_at >= MEASURED_FOR_S:
+        stats, now, state = self.residency, time.monotonic(), self.status.state
+        measured_at, measured_in, process_bytes = self._process_bytes
+        if now - measured_at >= MEASURED_FOR_S or state != measured_in:
             process_bytes = _resident_bytes()
-            self._process_bytes = now, process_bytes
+            self._process_bytes = now, state, process_bytes
         if stats is None:
             return CoreMemory(process_bytes)
         tiers = (TierMemory(tier.name, tier.used_bytes, tier.budget_bytes, tier.tokens) for tier in stats.tiers)
@@ -319,7 +320,7 @@ class Scheduler:
             log.exception("resident KV could not be freed")
             error = MidfillError(f"resident KV could not be freed: {failure!r}")
         self._note_residency()
-        self._process_bytes = (-math.inf, 0)
+        self._process_bytes = (-math.inf, "", 0)
         for on_done in waiting:
             self._keep_going(partial(on_done, error))
 

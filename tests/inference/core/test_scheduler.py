@@ -492,6 +492,28 @@ def test_the_memory_of_the_process_is_measured_once_for_many_who_ask(
     assert len(measured) == 1
 
 
+def test_who_hears_that_the_model_is_unloaded_reads_the_memory_that_is_left(
+    engine: SteppedEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("inference.core.scheduler._resident_bytes", lambda: 3 if engine.closed else 7)
+    monkeypatch.setattr("inference.core.scheduler.MEASURED_FOR_S", 1000.0)
+    left, heard = list[int](), threading.Event()
+
+    def on_status(status: CoreStatus) -> None:
+        if status.state == "unloaded":
+            left.append(scheduler.memory().process_bytes)
+            heard.set()
+
+    scheduler = start(lambda _: engine, on_status)
+    engine.steps.release(1)
+    ask(scheduler, "1").wait()
+    assert scheduler.memory().process_bytes == 7
+    scheduler.unload()
+    assert heard.wait(PATIENCE_S)
+    assert left == [3]
+    scheduler.close()
+
+
 def test_closed_documents_are_released_in_the_model_thread(scheduler: Scheduler, engine: SteppedEngine) -> None:
     engine.steps.release(2)
     ask(scheduler, "1").wait()
