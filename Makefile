@@ -93,9 +93,9 @@ test-install: wheels
 test-identity: setup
 	IDENTITY_REQUESTS=1000 $(BIN)/python -m pytest -s tests/inference/test_identity.py
 
-# That reuse changes no text, on 20,000 random requests with cancellations and evictions, half of them with healing, and on
-# a million random edits through a language server and a core, in three encodings; and further random editing, of which `make
-# test` has a sample.
+# That reuse changes no text, on 30,000 random requests with cancellations and evictions, a third of them with healing and a
+# third on a model of 4 bits, and on a million random edits through a language server and a core, in three encodings; and
+# further random editing, of which `make test` has a sample.
 test-random: setup
 	RANDOM_REQUESTS=10000 $(BIN)/python -m pytest -s --timeout 7200 tests/inference/test_batching.py -k "whoever and not kernel"
 	RANDOM_EDITS=333334 $(BIN)/python -m pytest -s --timeout 14400 tests/test_random_edits.py

@@ -23,6 +23,7 @@ from inference.loading.options import EngineOptions
 from protocol.messages import CompletionRequest, Prompt, StopRule
 from tests.inference.requests import begin, finish
 from tests.inference.tiny import write_checkpoint
+from tests.inference.tiny_gguf import write_gguf
 from tests.kv_store.integrity import check_integrity
 
 REQUESTS = int(os.environ.get("RANDOM_REQUESTS", "0"))
@@ -283,9 +284,15 @@ class Editors:
             self.step()
 
 
-@pytest.mark.parametrize("changes", [{}, {"kernel": False}, {"healing": "on"}], ids=str)
-def test_whoever_shares_the_engine_no_text_changes(options: EngineOptions, changes: dict[str, object]) -> None:
-    options = replace(options, **changes)
+@pytest.fixture(scope="module")
+def file(checkpoint: Path) -> Path:
+    """The same in 4 bits, which needs no torch."""
+    return write_gguf(checkpoint / "tiny.gguf", checkpoint, "Q4_0")
+
+
+@pytest.mark.parametrize("changes", [{}, {"kernel": False}, {"healing": "on"}, {"weights": "Q4_0"}], ids=str)
+def test_whoever_shares_the_engine_no_text_changes(options: EngineOptions, file: Path, changes: dict[str, object]) -> None:
+    options = replace(options, model=str(file)) if "weights" in changes else replace(options, **changes)
     alone = load_engine(replace(options, batching=False, slots=1))
     engines = {
         (slots, budget): load_engine(replace(options, slots=slots, store_budget_bytes=budget))
