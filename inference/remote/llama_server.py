@@ -325,7 +325,7 @@ def _sampling(sampling: Sampling | None) -> dict[str, Any]:
     if sampling is None:
         return {"samplers": ["top_k"], "top_k": 1}
     fields = {"temperature": sampling.temperature, "top_p": sampling.top_p, "top_k": sampling.top_k}
-    return {"samplers": ["top_k", "top_p", "temperature"], "seed": sampling.seed, **fields}
+    return {"samplers": ["top_k", "temperature", "top_p"], "seed": sampling.seed, **fields}
 
 
 def grammar(typed: str) -> str:
