@@ -53,8 +53,9 @@ class KVWorkspace(Workspace):
         return self.buffer.device
 
     @property
-    def address(self) -> int:
-        return self.buffer.data_ptr()
+    def address(self) -> int | None:
+        """Of the buffer, if it is in main memory."""
+        return None if self._bits is None else self.buffer.data_ptr()
 
     @property
     def strides(self) -> tuple[int, ...]:
