@@ -66,9 +66,10 @@ def pad_vector(vector: Any, unit: int) -> Array:
 
 def pack_matrix(weight: Matrix, bias: Any, weight_type: WeightType) -> PackedMatrix:
     """weight: [rows, columns], of any floating dtype, or quantized, which keeps its type; bias: [rows]."""
-    is_plain = not isinstance(weight, QuantizedMatrix | StoredMatrix)
-    packed_type: PackedType = weight_type if is_plain else weight.type
-    if is_plain and weight_type == "float32":
+    packed_type: PackedType = weight_type
+    if isinstance(weight, QuantizedMatrix | StoredMatrix):
+        packed_type = weight.type
+    elif weight_type == "float32":
         packed_type = _narrowest(weight)
     rows, columns = padded(weight.shape[0], UNIT), padded(weight.shape[1], BLOCK)
     weights, scales = _allocate(rows // UNIT, columns, packed_type)
@@ -86,9 +87,10 @@ def pack_matrix(weight: Matrix, bias: Any, weight_type: WeightType) -> PackedMat
 
 def pack_gate_up(weight: Matrix, bias: Any, weight_type: WeightType) -> PackedMatrix:
     """weight: [2 * intermediate, columns], the gate's rows first; a unit gets HALF rows of each."""
-    is_plain = not isinstance(weight, QuantizedMatrix | StoredMatrix)
-    interleaved = _interleave_halves(weight) if is_plain else weight.map(_interleave_halves)
-    return pack_matrix(interleaved, None if bias is None else _interleave_halves(bias), weight_type)
+    turned = None if bias is None else _interleave_halves(bias)
+    if isinstance(weight, QuantizedMatrix | StoredMatrix):
+        return pack_matrix(weight.map(_interleave_halves), turned, weight_type)
+    return pack_matrix(_interleave_halves(weight), turned, weight_type)
 
 
 def _narrowest(weight: Any) -> PackedType:
@@ -147,7 +149,8 @@ def _empty(shape: tuple[int, ...], dtype: Any) -> Array:
     size = math.prod(shape) * np.dtype(dtype).itemsize
     memory = np.empty(size + LINE, np.uint8)
     first = -memory.ctypes.data % LINE
-    return memory[first : first + size].view(dtype).reshape(shape)
+    array: Array = memory[first : first + size].view(dtype).reshape(shape)
+    return array
 
 
 def _pack_rows(weight: Array, columns: int, packed_type: PackedType) -> Array:
