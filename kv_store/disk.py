@@ -35,9 +35,9 @@ from kv_store.interface import BadFileError
 
 if TYPE_CHECKING:
     from kv_store.main_memory import ArrayCodec
-    from kv_store.workspace import StateCodec, TensorCodec  # which imports torch
+    from kv_store.workspace import StateCodec  # which imports torch
 
-FORMAT = "midfill kv 4"
+FORMAT = "midfill kv 5"
 MIN_FREE_BYTES = 512 * 2**20
 """Free disk space left to other programs: no page is written below it."""
 
@@ -74,9 +74,7 @@ class PageFolder:
     page_overhead = 256
     durable = True
 
-    def __init__(
-        self, root: Path, fingerprint: str, codec: TensorCodec | ArrayCodec, min_free_bytes: int = MIN_FREE_BYTES
-    ) -> None:
+    def __init__(self, root: Path, fingerprint: str, codec: ArrayCodec, min_free_bytes: int = MIN_FREE_BYTES) -> None:
         self.root = root
         self._codec = codec
         self._min_free_bytes = min_free_bytes

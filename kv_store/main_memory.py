@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from safetensors import SafetensorError
-from safetensors.numpy import load, save
+from safetensors import SafetensorError, deserialize
+from safetensors.numpy import save
 
 from kv_store.interface import Workspace
 
@@ -79,7 +79,7 @@ class ArrayWorkspace(Workspace):
 
 
 class ArrayCodec:
-    """Payloads of an `ArrayWorkspace` of this shape as bytes."""
+    """Payloads of an `ArrayWorkspace` of this shape as bytes: safetensors files with the bits of the numbers."""
 
     def __init__(self, shape: KVShape) -> None:
         self._shape = shape
@@ -93,19 +93,19 @@ class ArrayCodec:
         """The bytes of a file with the KV of `count` tokens."""
         assert isinstance(payload, np.ndarray), f"expected an array as payload, not a {type(payload).__name__}"
         assert payload.shape == self._shape.of_tokens(count), f"{payload.shape} for {count} tokens"
-        return save({TENSOR_NAME: payload})
+        return save({TENSOR_NAME: np.ascontiguousarray(payload).view(_bits(self._shape))})
 
     def decode(self, data: bytes, count: int) -> object:
-        """The payload. Raises ValueError unless `data` holds exactly `count` tokens of this model's KV."""
+        """The payload. Raises ValueError unless `data` holds exactly `count` tokens of KV of this shape."""
         try:
-            arrays = load(data)
+            found = dict(deserialize(data))  # type: ignore[no-untyped-call] # its arrays lack dtypes that a file may name
         except SafetensorError as error:
             raise ValueError(f"not a safetensors file: {error}") from error
-        array = arrays.get(TENSOR_NAME)
-        if array is None or (array.shape, array.dtype) != (self._shape.of_tokens(count), _bits(self._shape)):
-            found = {name: (each.shape, each.dtype) for name, each in arrays.items()}
-            raise ValueError(f"KV of another model: {found}, expected {count} tokens of {self._shape}")
-        return array
+        shape, kept = self._shape.of_tokens(count), found.get(TENSOR_NAME, {})
+        if (kept.get("shape"), kept.get("dtype")) != (list(shape), f"U{8 * self._shape.item_bytes}"):
+            told = {name: (each["shape"], each["dtype"]) for name, each in found.items()}
+            raise ValueError(f"KV of another model: {told}, expected {count} tokens of {self._shape}")
+        return np.frombuffer(kept["data"], _bits(self._shape)).reshape(shape)
 
 
 def _bits(shape: KVShape) -> np.dtype[Any]:

@@ -13,7 +13,7 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from kv_store.interface import Workspace
-from kv_store.main_memory import TENSOR_NAME, KVShape
+from kv_store.main_memory import ArrayCodec, KVShape
 from kv_store.snapshots import StateSnapshot
 from kv_store.tiers import MemoryStorage
 
@@ -53,8 +53,9 @@ class KVWorkspace(Workspace):
         return self.buffer.device
 
     @property
-    def address(self) -> int:
-        return self.buffer.data_ptr()
+    def address(self) -> int | None:
+        """Of the buffer, if it is in main memory."""
+        return None if self._bits is None else self.buffer.data_ptr()
 
     @property
     def strides(self) -> tuple[int, ...]:
@@ -248,34 +249,15 @@ def _copy_together(copies: Sequence[tuple[Tensor, Tensor]]) -> None:
         page.copy_(payload, non_blocking=True)
 
 
-class TensorCodec:
+class TensorCodec(ArrayCodec):
     """Payloads of a `KVWorkspace` of this shape as bytes. Decoded tensors are in main memory."""
 
-    def __init__(self, shape: KVShape) -> None:
-        self._shape = shape
-
-    @property
-    def bytes_per_token(self) -> int:
-        """Bytes of K and V of one token."""
-        return self._shape.bytes_per_token
-
     def encode(self, payload: object, count: int) -> bytes:
-        """The bytes of a file with the KV of `count` tokens."""
         assert isinstance(payload, Tensor), f"expected a tensor as payload, not a {type(payload).__name__}"
-        assert payload.shape == self._shape.of_tokens(count), f"{tuple(payload.shape)} for {count} tokens"
-        return save({TENSOR_NAME: payload.cpu()})
+        return super().encode(payload.cpu().view(INTEGERS[self._shape.item_bytes]).numpy(), count)
 
     def decode(self, data: bytes, count: int) -> object:
-        """The payload. Raises ValueError unless `data` holds exactly `count` tokens of this model's KV."""
-        try:
-            tensors = load(data)
-        except SafetensorError as error:
-            raise ValueError(f"not a safetensors file: {error}") from error
-        tensor = tensors.get(TENSOR_NAME)
-        if tensor is None or tensor.shape != self._shape.of_tokens(count) or tensor.dtype != torch_dtype(self._shape):
-            found = {name: (tuple(kept.shape), kept.dtype) for name, kept in tensors.items()}
-            raise ValueError(f"KV of another model: {found}, expected {count} tokens of {self._shape}")
-        return tensor
+        return torch.as_tensor(super().decode(data, count)).view(torch_dtype(self._shape))
 
 
 @dataclass(frozen=True, slots=True)

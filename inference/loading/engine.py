@@ -14,6 +14,7 @@ from inference.backends.cpu.library import usable_threads
 from inference.backends.model import DryModel, Model
 from inference.checkpoints.architecture import Architecture, ModelShape
 from inference.checkpoints.checkpoint import Checkpoint, find_checkpoint, find_local_checkpoint, fingerprint
+from inference.checkpoints.gguf.file import GgufCheckpoint
 from inference.checkpoints.hub import ReportProgress
 from inference.engine.engine import Engine, EngineConfig
 from inference.engine.interface import DeviceHooks, EngineInfo
@@ -115,6 +116,8 @@ def _load_on_kernel(
     assert isinstance(shape, Architecture), "the kernel has no other"
     log.info("%s runs on %s", checkpoint.name, plan.placement)
     _check_memory(plan, checkpoint.name)
+    if not isinstance(checkpoint, GgufCheckpoint):  # torch reads its weights, and on some CPUs computes long chunks
+        _set_threads(options.threads)
     with ThreadPoolExecutor(1) as beside:  # what the tokenizer's tables take in Python, packing leaves free
         healing = beside.submit(_healer, options, examined.tokenizer)
         model = load_on_kernel(checkpoint, shape, examined.context_tokens, plan.dtype, options, report)

@@ -20,7 +20,7 @@ from kv_store.tiers import MemoryStorage, Tier
 if TYPE_CHECKING:
     import torch
 
-    from kv_store.workspace import StateLayout, TensorCodec
+    from kv_store.workspace import StateLayout
 
 log = logging.getLogger(__name__)
 
@@ -53,7 +53,7 @@ def open_store(
     """
     prepare: Callable[[], bool] = lambda: False  # noqa: E731
     storage = MemoryStorage()
-    codec: ArrayCodec | TensorCodec = ArrayCodec(shape)
+    codec = ArrayCodec(shape)
     if device is not None:
         from kv_store.workspace import HostSnapshots, HostStorage, StateCodec, TensorCodec, TensorStorage
 

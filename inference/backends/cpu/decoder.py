@@ -323,7 +323,8 @@ def _unquantized(weight: Matrix) -> Matrix:
         return weight
     import torch  # here, since only recurrent layers need it
 
-    return weight.map(torch.as_tensor).dequantized()
+    values: Matrix = weight.map(torch.as_tensor).dequantized()
+    return values
 
 
 def _c_sequence(chunk: Chunk) -> CSequence:

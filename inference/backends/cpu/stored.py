@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 import gguf
 import numpy as np
@@ -24,6 +24,9 @@ from inference.checkpoints.architecture import Architecture
 from inference.checkpoints.quantized_matrix import GROUP, QuantizedMatrix
 from inference.checkpoints.weights import QuantizedType, StoredTensor, WeightsFile, common_type
 from protocol.errors import BadModel
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 Rows = NDArray[np.int64]
 
@@ -118,8 +121,7 @@ class StoredMatrix:
         return matrix
 
 
-Matrix = Any
-"""A tensor, an array of NumPy's, a QuantizedMatrix of either, or a StoredMatrix."""
+Matrix: TypeAlias = "Tensor | NDArray[Any] | QuantizedMatrix | StoredMatrix"
 
 _STAYING: Mapping[QuantizedType | None, Set[QuantizedType | None]] = {
     None: {*get_args(QuantizedType), None},

@@ -170,17 +170,18 @@ def _weights_file(header: GgufHeader, *, is_ours: bool) -> WeightsFile:
         if header.architecture in HYBRIDS and layer and int(layer.group(1)) >= layers_of(header):
             continue  # it drafts further tokens
         ours = _name(header, name) if is_ours else name
-        _check_type(header, name, tensor)
+        _check_type(header, name, tensor, is_ours=is_ours)
         tensors[ours] = tensor
     return WeightsFile(header.path, head, tensors)
 
 
-def _check_type(header: GgufHeader, name: str, tensor: StoredTensor) -> None:
+def _check_type(header: GgufHeader, name: str, tensor: StoredTensor, *, is_ours: bool) -> None:
     kind = gguf.GGMLQuantizationType[tensor.type_name]
     if kind.name not in ("F32", "F16") and not hasattr(gguf.quants, kind.name):
         raise BadModel(f"{header.path}: {name} is of the type {kind.name}, which the gguf package cannot read")
     block_values, _ = gguf.GGML_QUANT_SIZES[kind]
-    if not tensor.shape or tensor.shape[-1] % block_values or 0 in tensor.shape:
+    is_vector_of_blocks = is_ours and block_values > 1 and len(tensor.shape) == 1  # which no program writes
+    if not tensor.shape or tensor.shape[-1] % block_values or 0 in tensor.shape or is_vector_of_blocks:
         raise BadModel(f"{header.path}: {name} of the type {kind.name} has the shape {tensor.shape}")
 
 

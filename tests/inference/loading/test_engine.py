@@ -89,6 +89,14 @@ def test_what_was_resident_is_found_after_a_restart(options: EngineOptions, tmp_
     wide.close()
 
 
+def test_torch_has_the_threads_of_the_setting_beside_the_kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    checkpoint = write_checkpoint(tmp_path / "tiny", **KERNEL_SHAPE)
+    monkeypatch.setenv(LEVEL_VARIABLE, "portable")
+    torch.set_num_threads(2)
+    load_engine(EngineOptions(str(checkpoint), device="cpu", dtype="float32", threads=1)).close()
+    assert torch.get_num_threads() == 1
+
+
 @pytest.mark.parametrize("kind", ["folder", "GGUF"])
 def test_each_arithmetic_keeps_its_kv_apart(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     checkpoint = write_checkpoint(tmp_path / "tiny", **KERNEL_SHAPE)

@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from inference.backends.cpu.decoder import MAX_NEW_TOKENS
+from inference.backends.cpu.decoder import MAX_NEW_TOKENS, check_call
 from inference.backends.model import Chunk
-from kv_store.interface import DryWorkspace
+from kv_store.interface import DryWorkspace, Workspace
 from kv_store.main_memory import KVShape
 from kv_store.workspace import KVWorkspace
 from tests.inference.backends.cpu.models import POSITIONS, RandomModel, Shape
@@ -69,6 +69,7 @@ def test_a_call_of_several_sequences_has_its_bounds_too() -> None:
         decoder.forward([Chunk([1], start, workspaces[0]) for start in (0, 1)])
 
 
-def test_a_workspace_without_buffers_is_an_error() -> None:
-    with pytest.raises(TypeError, match="the kernel needs a workspace in main memory, not a DryWorkspace"):
-        RandomModel(Shape()).fallback().forward([Chunk([1], 0, DryWorkspace(8))])
+@pytest.mark.parametrize("workspace", [DryWorkspace(8), KVWorkspace(KVShape(2, 2, 32, "float32"), 100, "meta")])
+def test_a_workspace_without_buffers_in_main_memory_is_an_error(workspace: Workspace) -> None:
+    with pytest.raises(TypeError, match=f"the kernel needs a workspace in main memory, not a {type(workspace).__name__}"):
+        check_call(Shape().architecture, POSITIONS, [Chunk([1], 0, workspace)])

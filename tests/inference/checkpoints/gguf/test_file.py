@@ -124,6 +124,7 @@ def test_the_parts_of_a_model_are_one_checkpoint(file: Path, tiny_checkpoint: Pa
         ("blk.0.ffn_gate_exps.weight", np.ones((2, 32), np.float32), "F32", "no use for the tensor 'blk.0.ffn_gate_exps"),
         ("nonsense", np.ones((2, 32), np.float32), "F32", "no use for the tensor 'nonsense'"),
         ("blk.0.attn_q.weight", np.ones((2, 1), np.uint8), "I8", r"attn_q.weight is of the type I8"),
+        ("blk.0.attn_q.bias", np.ones(64, np.float32), "Q8_0", r"attn_q.bias of the type Q8_0 has the shape \(64,\)"),
     ],
 )
 def test_tensors_that_cannot_be_used_are_named(
