@@ -350,6 +350,12 @@ def test_a_command_that_is_not_there_is_reported(open_neovim: OpenNeovim) -> Non
     until(lambda: neovim.mode() == "n")
 
 
+def test_the_health_check_runs_midfill_itself(open_neovim: OpenNeovim) -> None:
+    neovim = open_neovim("", options="{ cmd = { 'env', 'no-such-midfill', 'lsp' } }")
+    neovim.api.command("checkhealth midfill")
+    assert "ERROR `env no-such-midfill --help` exited with status 127" in neovim.text()
+
+
 BAD_OPTIONS = [
     ("{ comand = {} }", 'unknown option "comand"'),
     ("{ settings = 3 }", 'option "settings" must be a table, not a number'),
