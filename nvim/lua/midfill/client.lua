@@ -141,7 +141,9 @@ local function configuration()
     cmd = options.cmd,
     filetypes = options.filetypes,
     root_markers = options.root_markers,
-    init_options = settings(),
+    before_init = function(params) -- a server for another root starts later, without start()
+      params.initializationOptions = settings()
+    end,
     get_language_id = function(_, filetype)
       return languages.id(filetype)
     end,
@@ -175,8 +177,9 @@ end
 local function enable_by_filetype(settings)
   local function start(buf)
     if vim.bo[buf].buftype == '' and vim.api.nvim_buf_is_loaded(buf) then
-      settings.root_dir = vim.fs.root(buf, config.options.root_markers)
-      vim.lsp.start(settings, { bufnr = buf, reuse_client = same_root })
+      -- A copy: a client keeps the table, by whose root it is found again.
+      local rooted = vim.tbl_extend('force', settings, { root_dir = vim.fs.root(buf, config.options.root_markers) })
+      vim.lsp.start(rooted, { bufnr = buf, reuse_client = same_root })
     end
   end
   vim.api.nvim_create_autocmd('FileType', {

@@ -273,6 +273,18 @@ def test_the_settings_arrive(open_neovim: OpenNeovim, script: Script) -> None:
 
 
 @on_both
+def test_the_server_of_another_project_has_the_changed_settings(
+    open_scripted: OpenScripted, script: Script, tmp_path: Path
+) -> None:
+    neovim = open_scripted("", options="{ settings = { maxTokens = 7 } }")
+    neovim.lua("require('midfill').configure({ maxTokens = 8 })")
+    (tmp_path / "other/.git").mkdir(parents=True)
+    neovim.api.command(f"edit {tmp_path}/other/demo.py")
+    (_, other) = until(lambda: script.told("initialize")[1:] and script.told("initialize"))
+    assert other["initializationOptions"] == {"maxTokens": 8}
+
+
+@on_both
 @pytest.mark.parametrize("name", ["file {}", "enew | set filetype=python | file {}", "enew | set filetype=python | write {}"])
 def test_a_document_goes_with_its_buffers_name(open_scripted: OpenScripted, script: Script, tmp_path: Path, name: str) -> None:
     neovim = open_scripted("")
