@@ -80,7 +80,9 @@ TICK is the buffer's when it was shown: a timer or process may change the text l
                          (when (and midfill-mode (equal place (midfill-next-edit--place)))
                            (midfill-next-edit--hide)
                            (unless (or (midfill-next-edit--busy-p) (seq-empty-p (plist-get answer :edits)))
-                             (midfill-next-edit--show (elt (plist-get answer :edits) 0)))))))
+                             (let ((edit (elt (plist-get answer :edits) 0)))
+                               (when (apply #'midfill-next-edit--reachable-p (midfill-next-edit--ends edit))
+                                 (midfill-next-edit--show edit))))))))
        :error-fn #'ignore))))
 
 (defun midfill-next-edit--ask-in (buffer)
@@ -119,6 +121,10 @@ TICK is the buffer's when it was shown: a timer or process may change the text l
   (let ((range (plist-get edit :range)))
     (list (midfill--place (plist-get range :start)) (midfill--place (plist-get range :end)))))
 
+(defun midfill-next-edit--reachable-p (begin end)
+  "Whether the text from BEGIN to END is within the narrowed one."
+  (<= (point-min) begin end (point-max)))
+
 (defun midfill-next-edit--show (edit)
   "Show EDIT."
   (setq midfill-next-edit--shown (append (list edit) (midfill-next-edit--ends edit) (list (buffer-chars-modified-tick))))
@@ -127,7 +133,7 @@ TICK is the buffer's when it was shown: a timer or process may change the text l
       (unless (= begin end) (midfill-next-edit--mark begin end 'face 'midfill-edit-old))
       (midfill-next-edit--mark end end 'after-string (propertize (plist-get part :text) 'face 'midfill-edit-new))))
   (let ((begin (nth 1 midfill-next-edit--shown)))
-    (unless (pos-visible-in-window-p begin)
+    (when (or (invisible-p begin) (not (pos-visible-in-window-p begin)))
       (midfill-next-edit--mark
        (line-end-position) (line-end-position) 'midfill-note t 'after-string
        (propertize (format "  next edit in line %d" (line-number-at-pos begin t)) 'face 'midfill-ghost))))
@@ -147,7 +153,8 @@ TICK is the buffer's when it was shown: a timer or process may change the text l
   (interactive)
   (pcase-let ((`(,edit ,begin ,end ,tick) midfill-next-edit--shown))
     (cond ((not edit) nil)
-          ((/= tick (buffer-chars-modified-tick)) (midfill-next-edit--hide))
+          ((not (and (= tick (buffer-chars-modified-tick)) (midfill-next-edit--reachable-p begin end)))
+           (midfill-next-edit--hide))
           ((<= (save-excursion (goto-char begin) (line-beginning-position)) (point)
                (save-excursion (goto-char end) (line-end-position)))
            (undo-boundary)
@@ -162,6 +169,8 @@ TICK is the buffer's when it was shown: a timer or process may change the text l
            (midfill-next-edit--tell "midfill.nextEditAccepted"))
           (t (push-mark nil t)
              (goto-char begin)
+             (dolist (overlay (overlays-at begin))
+               (when-let ((open (overlay-get overlay 'isearch-open-invisible))) (funcall open overlay)))
              (remove-overlays (point-min) (point-max) 'midfill-note t)))))
 
 (defun midfill-refuse-edit ()
@@ -181,8 +190,11 @@ TICK is the buffer's when it was shown: a timer or process may change the text l
   (midfill-next-edit--hide)
   (setq midfill-next-edit--seen (midfill-next-edit--place))
   (if midfill-mode
-      (add-hook 'post-command-hook #'midfill-next-edit--after-command t t)
-    (remove-hook 'post-command-hook #'midfill-next-edit--after-command t)))
+      (progn
+        (add-hook 'post-command-hook #'midfill-next-edit--after-command t t)
+        (add-hook 'change-major-mode-hook #'midfill-next-edit--hide nil t))
+    (remove-hook 'post-command-hook #'midfill-next-edit--after-command t)
+    (remove-hook 'change-major-mode-hook #'midfill-next-edit--hide t)))
 
 (add-hook 'midfill-mode-hook #'midfill-next-edit--follow)
 (add-hook 'midfill-ghost-mode-hook (lambda () (when midfill-ghost-mode (midfill-next-edit--hide)))) ; never beside it

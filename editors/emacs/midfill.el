@@ -353,7 +353,10 @@ An indirect buffer shares its text with its base, whose document it is."
 (defun midfill-suggest ()
   "Ask for a suggestion now."
   (interactive)
-  (midfill--ask 1))
+  (cond (midfill--open (midfill--ask 1))
+        ((not midfill-mode) (user-error "`midfill-mode' is off in this buffer"))
+        ((midfill--running-p) (message "midfill: the language server is starting"))
+        (t (user-error "midfill: the language server has stopped: see *midfill log*, then M-x midfill-restart"))))
 
 (defun midfill-accept ()
   "Insert the suggestion."

@@ -28,7 +28,6 @@ import type { CoreStatus, EditorSwitch, Reason, ReasonChange, Refresh, Resync, U
 import { changedSettings, type ServerSettings } from "./settings.ts";
 import { within } from "./timeouts.ts";
 
-/** Editable documents, rather than output or diff views. */
 /** The documents that users write; `exclusion.py` of the server has the same of VS Code's. */
 const SELECTOR = ["file", "untitled", "vscode-notebook-cell", "vscode-interactive-input", "vscode-scm", "vscode-vfs", "vsls"].map(
   (scheme) => ({ scheme }),
@@ -54,6 +53,8 @@ export interface Listener {
   gaveUp: (reason: string) => void;
   core: (status: CoreStatus) => void;
   usage: (usage: Usage) => void;
+  /** A suggestion is about to be shown. */
+  suggests: () => void;
   /** A document was closed and opened again for the server, which forgot what the client had said of it. */
   resent: () => void;
   /** Why a document gets no suggestions; null if it does. */
@@ -113,6 +114,9 @@ export class Client {
           const [first] = Array.isArray(found) ? found : (found?.items ?? []);
           const isBusy = first !== undefined || context.selectedCompletionInfo !== undefined;
           this.suggested = { document, place: position, version: document.version, isBusy };
+          if (isBusy) {
+            listener.suggests();
+          }
           const text = typeof first?.insertText === "string" ? first.insertText : undefined;
           this.acceptedText.isSuggested(document.uri.toString(), document.offsetAt(first?.range?.start ?? position), text);
           return found;

@@ -51,7 +51,7 @@ export class NextEdits implements vscode.Disposable {
         this.hide();
       }),
       server.onDidChange(() => {
-        if (this.shown !== undefined && !server.isOn(this.shown.editor.document)) {
+        if (this.shown !== undefined && !this.mayStay(this.shown)) {
           this.hide();
         }
       }),
@@ -109,6 +109,11 @@ export class NextEdits implements vscode.Disposable {
       await vscode.commands.executeCommand(command);
     }
     return undefined;
+  }
+
+  /** Not beside ghost text, nor without the server that offers it. */
+  private mayStay({ editor: { document }, client }: Shown): boolean {
+    return this.server.phase.name === "running" && this.server.isOn(document) && !client.isBusyIn(document);
   }
 
   private askSoon(): void {

@@ -231,6 +231,9 @@ export class Server {
       gaveUp: (reason) => {
         this.enter({ name: "failed", reason });
       },
+      suggests: () => {
+        this.changed.fire();
+      },
       resent: () => {
         this.resent.fire();
       },

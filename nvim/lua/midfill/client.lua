@@ -123,6 +123,13 @@ local function ended(client_id, code, signal)
   M.start()
 end
 
+--- The settings for the server.
+---@return table
+local function settings()
+  local given = config.options.settings
+  return next(given) and languages.settings(given) or vim.empty_dict()
+end
+
 ---@return table
 local function configuration()
   local options = config.options
@@ -134,7 +141,9 @@ local function configuration()
     cmd = options.cmd,
     filetypes = options.filetypes,
     root_markers = options.root_markers,
-    init_options = next(options.settings) and languages.settings(options.settings) or vim.empty_dict(),
+    before_init = function(params) -- a server for another root starts later, without start()
+      params.initializationOptions = settings()
+    end,
     get_language_id = function(_, filetype)
       return languages.id(filetype)
     end,
@@ -168,8 +177,9 @@ end
 local function enable_by_filetype(settings)
   local function start(buf)
     if vim.bo[buf].buftype == '' and vim.api.nvim_buf_is_loaded(buf) then
-      settings.root_dir = vim.fs.root(buf, config.options.root_markers)
-      vim.lsp.start(settings, { bufnr = buf, reuse_client = same_root })
+      -- A copy: a client keeps the table, by whose root it is found again.
+      local rooted = vim.tbl_extend('force', settings, { root_dir = vim.fs.root(buf, config.options.root_markers) })
+      vim.lsp.start(rooted, { bufnr = buf, reuse_client = same_root })
     end
   end
   vim.api.nvim_create_autocmd('FileType', {
@@ -226,12 +236,53 @@ function M.absence(buf)
   return '…', 'it is starting, or was stopped. :Midfill restart starts it again.'
 end
 
+--- The options that a running server has.
+---@return table
+local function running_options()
+  local options = config.options
+  return vim.deepcopy({ options.cmd, options.settings, options.root_markers, options.filetypes or false })
+end
+
+--- Close documents under their former names, and open them under the new ones, by which the server decides whether their
+--- text may be used. Neovim itself does so where :saveas writes one, but not for :file, nor for the first name of a
+--- buffer, which it tells as the end of one buffer, with its autocommands, and the beginning of another.
+local function follow_names()
+  local left = {} ---@type table<integer, integer> the clients by their buffers
+  local function attach(buf)
+    local client_id = left[buf]
+    left[buf] = nil
+    if client_id and vim.api.nvim_buf_is_loaded(buf) then
+      vim.lsp.buf_attach_client(buf, client_id)
+    end
+  end
+  local group = vim.api.nvim_create_augroup('midfill.names', {})
+  vim.api.nvim_create_autocmd({ 'BufFilePre', 'BufWipeout' }, {
+    group = group,
+    callback = function(event)
+      local client = M.of(event.buf)
+      if client then
+        left[event.buf] = client.id
+        vim.lsp.buf_detach_client(event.buf, client.id)
+        vim.schedule(function() -- where another buffer has the name
+          attach(event.buf)
+        end)
+      end
+    end,
+  })
+  vim.api.nvim_create_autocmd({ 'BufFilePost', 'BufNew' }, {
+    group = group,
+    callback = function(event)
+      attach(event.buf)
+    end,
+  })
+end
+
 --- Configure the server and start it. A later call restarts the servers if their options differ.
 function M.setup()
-  local options = config.options
-  local now = { options.cmd, options.settings, options.root_markers, options.filetypes or false }
+  local now = running_options()
   local changed = configured ~= nil and not vim.deep_equal(configured, now)
-  configured = vim.deepcopy(now)
+  configured = now
+  follow_names()
   vim.api.nvim_create_autocmd('VimLeavePre', {
     group = vim.api.nvim_create_augroup('midfill.leave', {}),
     callback = function()
@@ -301,12 +352,14 @@ function M.restart()
   end
 end
 
---- Change settings of the running servers, and of those that replace them; the others keep the values of setup().
----@param settings table
-function M.configure(settings)
-  config.options.settings = vim.tbl_extend('force', config.options.settings, settings)
+--- Change settings of the running servers, and of those that replace them; the others keep their values.
+---@param changed table
+function M.configure(changed)
+  config.options.settings = vim.tbl_extend('force', config.options.settings, changed)
+  configured = configured and running_options()
   for _, client in ipairs(M.all()) do
-    compat.call(client, 'notify', 'workspace/didChangeConfiguration', { settings = { midfill = languages.settings(settings) } })
+    -- All: the server lays them over those that it was started with.
+    compat.call(client, 'notify', 'workspace/didChangeConfiguration', { settings = { midfill = settings() } })
   end
 end
 

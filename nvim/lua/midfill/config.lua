@@ -51,6 +51,20 @@ end
 ---@type midfill.Options
 M.options = M.defaults()
 
+--- Another command of midfill, by the command that runs the language server.
+---@param name string
+---@return string[]
+function M.another(name)
+  local words = {}
+  for _, word in ipairs(M.options.cmd) do
+    if word == 'lsp' then
+      break
+    end
+    table.insert(words, word)
+  end
+  return vim.list_extend(words, { name })
+end
+
 local types = {
   cmd = 'table',
   filetypes = 'table',

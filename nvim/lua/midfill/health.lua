@@ -22,11 +22,11 @@ local function check_command()
     health.error(reason)
     return false
   end
-  local command = config.options.cmd
-  local done = vim.system({ command[1], '--help' }, { text = true }):wait(20000)
+  local command, asked = config.options.cmd, config.another('--help')
+  local done = vim.system(asked, { text = true }):wait(20000)
   if done.code ~= 0 then
     local said = vim.trim(done.stderr or '')
-    health.error(('%s --help exited with status %d: %s'):format(command[1], done.code, said))
+    health.error(('`%s` exited with status %d: %s'):format(table.concat(asked, ' '), done.code, said))
     return false
   end
   health.ok(('the language server is `%s` (%s)'):format(table.concat(command, ' '), vim.fn.exepath(command[1])))

@@ -85,14 +85,4 @@ function M.add()
   return true
 end
 
---- Map the keys in normal mode, where the user has not mapped them.
----@param given string|string[]|false
-function M.map(given)
-  for _, key in ipairs(type(given) == 'table' and given or { given or nil }) do
-    if vim.fn.maparg(key, 'n') == '' then
-      vim.keymap.set('n', key, '<Plug>(midfill-imports)', { desc = 'midfill: add the imports that accepted text lacks' })
-    end
-  end
-end
-
 return M

@@ -59,6 +59,9 @@ local function usable()
   function all.next()
     return client.of(vim.api.nvim_get_current_buf()) ~= nil
   end
+  function all.edit()
+    return next_edit.visible(vim.api.nvim_get_current_buf())
+  end
   all.imports = imports.ready
   return all
 end
@@ -70,8 +73,6 @@ function M.setup(options)
   client.refresh, client.hide = surface.refresh, surface.clear
   follow_clients()
   keys.setup(config.options.keys, usable())
-  next_edit.map(config.options.keys.edit)
-  imports.map(config.options.keys.imports)
   client.each_buffer(keys.attach)
   hints.setup()
   require('midfill.moves').setup()
@@ -175,7 +176,7 @@ function M.disable(buf)
   set_switch(false, buf)
 end
 
---- Change the settings of the running server; docs/settings.md lists them.
+--- Change settings of the running server; docs/settings.md lists them.
 ---@param settings table
 function M.configure(settings)
   client.configure(settings)

@@ -1,9 +1,13 @@
---- Maps the keys of setup() in insert mode; if midfill has nothing to do, a key keeps its former mapping.
+--- Maps the keys of setup(): in insert mode, where a key keeps its former mapping if midfill has nothing to do, and in
+--- normal mode, where a key that is mapped is left alone.
 local suggestions = require('midfill.suggestion')
 
 local M = {}
 
+local NORMAL = { edit = true, imports = true } -- of these, only `imports` is an action of insert mode, too
+
 ---@class midfill.Mapped
+---@field mode 'i'|'n'
 ---@field buf integer|nil nil: in every buffer
 ---@field key string
 ---@field callback fun(): string
@@ -14,11 +18,12 @@ local can = {} ---@type table<string, fun(): boolean> by the name of the action
 local mapped = {} ---@type midfill.Mapped[]
 
 --- The buffer-local mapping of a key, or the global one if `buf` is nil.
+---@param mode 'i'|'n'
 ---@param buf integer|nil
 ---@param key string
 ---@return table|nil
-local function find(buf, key)
-  for _, map in ipairs(buf and vim.api.nvim_buf_get_keymap(buf, 'i') or vim.api.nvim_get_keymap('i')) do
+local function find(mode, buf, key)
+  for _, map in ipairs(buf and vim.api.nvim_buf_get_keymap(buf, mode) or vim.api.nvim_get_keymap(mode)) do
     if vim.keycode(map.lhs) == vim.keycode(key) then
       return map
     end
@@ -86,11 +91,15 @@ local function unmapped(key)
   return idle and '' or key
 end
 
+---@param mode 'i'|'n'
 ---@param buf integer|nil
 ---@param name string
 ---@param key string
-local function map(buf, name, key)
-  local former = find(buf, key)
+local function map(mode, buf, name, key)
+  local former = find(mode, buf, key)
+  if former and mode == 'n' then
+    return
+  end
   local action = ('<Plug>(midfill-%s)'):format((name:gsub('_', '-')))
   local kept = former and keep(buf, former)
   local function callback()
@@ -98,17 +107,17 @@ local function map(buf, name, key)
     return can[name]() and action or kept or unmapped(key)
   end
   local desc = 'midfill: ' .. name:gsub('_', ' ')
-  vim.keymap.set('i', key, callback, { buffer = buf, expr = true, remap = true, desc = desc })
-  table.insert(mapped, { buf = buf, key = key, callback = callback, former = former })
+  vim.keymap.set(mode, key, callback, { buffer = buf, expr = true, remap = true, desc = desc })
+  table.insert(mapped, { mode = mode, buf = buf, key = key, callback = callback, former = former })
 end
 
 --- Remove the mappings of setup(), except those that another plugin has replaced since.
 local function restore()
   for _, each in ipairs(mapped) do
     local valid = not each.buf or vim.api.nvim_buf_is_valid(each.buf)
-    local current = valid and find(each.buf, each.key)
+    local current = valid and find(each.mode, each.buf, each.key)
     if current and current.callback == each.callback then
-      vim.keymap.del('i', each.key, { buffer = each.buf })
+      vim.keymap.del(each.mode, each.key, { buffer = each.buf })
       if each.former then
         inside(each.buf, function()
           vim.fn.mapset('i', false, each.former)
@@ -142,9 +151,14 @@ function M.setup(wanted, usable)
   restore()
   keys, can = {}, usable
   for name, given in pairs(wanted) do
-    for _, key in ipairs(can[name] and (type(given) == 'table' and given or { given or nil }) or {}) do
-      table.insert(keys, { name = name, key = key })
-      map(nil, name, key)
+    for _, key in ipairs(type(given) == 'table' and given or { given or nil }) do
+      if name ~= 'edit' then
+        table.insert(keys, { name = name, key = key })
+        map('i', nil, name, key)
+      end
+      if NORMAL[name] then
+        map('n', nil, name, key)
+      end
     end
   end
   vim.api.nvim_create_autocmd('RecordingLeave', {
@@ -162,8 +176,8 @@ function M.attach(buf)
     local done = vim.iter(mapped):any(function(each)
       return each.buf == buf and each.key == wanted.key
     end)
-    if not done and find(buf, wanted.key) then
-      map(buf, wanted.name, wanted.key)
+    if not done and find('i', buf, wanted.key) then
+      map('i', buf, wanted.name, wanted.key)
     end
   end
 end

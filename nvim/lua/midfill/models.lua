@@ -1,7 +1,6 @@
 --- Chooses the model, among those that the language server lists: on this machine, or to download.
 local client = require('midfill.client')
 local compat = require('midfill.compat')
-local config = require('midfill.config')
 local state = require('midfill.state')
 
 local M = {}
@@ -52,7 +51,7 @@ end
 --- Use this model from now on, until Neovim ends.
 ---@param name string
 local function use(name)
-  client.configure(vim.tbl_extend('force', config.options.settings, { model = name }))
+  client.configure({ model = name })
   local keep = ("require('midfill').setup({ settings = { model = %q } })"):format(name)
   vim.notify(('midfill: the model is now %s, until Neovim ends. To keep it: %s'):format(name, keep))
 end

@@ -2,6 +2,7 @@
 local client_of = require('midfill.client').of
 local compat = require('midfill.compat')
 local offers = require('midfill.offers')
+local suggestions = require('midfill.suggestion')
 local switch = require('midfill.switch')
 
 local M = {}
@@ -34,10 +35,10 @@ local shown = {} ---@type table<integer, midfill.NextEdit> by buffer
 local request = 0 -- number of the newest request
 local selected = -SELECTION_MS -- when several lines were selected last
 
----@return 'n'|'i'|nil the mode, if it is one that shows next edits
+---@return 'n'|'i'|nil the mode, if it is one that shows next edits in the current buffer
 local function resting()
   local mode = vim.api.nvim_get_mode().mode
-  return (mode == 'n' or mode == 'i') and mode or nil
+  return (mode == 'n' or mode == 'i') and vim.bo.modifiable and mode or nil
 end
 
 ---@return boolean whether the user is in the middle of something that an edit would disturb
@@ -52,7 +53,8 @@ local function busy()
     end
   end
   local in_snippet = vim.snippet and vim.snippet.active()
-  return vim.fn.pumvisible() == 1 or in_snippet or vim.uv.now() - selected < SELECTION_MS
+  local recording = vim.fn.reg_recording() ~= '' -- the edit would not be there when the macro is replayed
+  return vim.fn.pumvisible() == 1 or in_snippet or recording or vim.uv.now() - selected < SELECTION_MS
 end
 
 --- The edit that is shown in a buffer and still fits its text.
@@ -83,6 +85,12 @@ function M.hide(buf)
   end
 end
 
+---@param next_edit midfill.NextEdit
+---@return boolean whether its first line is within a closed fold
+local function folded(next_edit)
+  return vim.fn.foldclosed(next_edit.first + 1) ~= -1
+end
+
 ---@param buf integer
 ---@param next_edit midfill.NextEdit
 local function draw(buf, next_edit)
@@ -109,7 +117,7 @@ local function draw(buf, next_edit)
       mark(part.last, 0, { virt_lines = virtual })
     end
   end
-  if next_edit.first < vim.fn.line('w0') - 1 or next_edit.first > vim.fn.line('w$') - 1 then
+  if next_edit.first < vim.fn.line('w0') - 1 or next_edit.first > vim.fn.line('w$') - 1 or folded(next_edit) then
     local row = vim.api.nvim_win_get_cursor(0)[1] - 1
     local text = (' next edit in line %d'):format(next_edit.first + 1)
     mark(row, 0, { virt_text = { { text, 'MidfillGhost' } }, virt_text_pos = 'eol' }) -- none of the text that comes
@@ -226,9 +234,10 @@ function M.go()
     return false
   end
   local row = vim.api.nvim_win_get_cursor(0)[1] - 1
-  if row < next_edit.first or row > next_edit.last then
+  if row < next_edit.first or row > next_edit.last or folded(next_edit) then
     vim.cmd("normal! m'")
     vim.api.nvim_win_set_cursor(0, { next_edit.first + 1, next_edit.from })
+    vim.cmd('normal! zv')
     draw(buf, next_edit) -- which is in sight now
     return true
   end
@@ -242,6 +251,9 @@ function M.go()
   vim.lsp.util.apply_text_edits({ edit }, buf, client and client.offset_encoding or 'utf-16')
   local row = vim.api.nvim_buf_line_count(buf) - below + 1
   vim.api.nvim_win_set_cursor(0, { row, vim.fn.col({ row, '$' }) - behind })
+  if resting() == 'i' then
+    suggestions.end_undo_step()
+  end
   tell(next_edit, ACCEPTED)
   M.ask_soon(buf)
   return true
@@ -293,18 +305,6 @@ end
 function M.detach(buf)
   pcall(vim.api.nvim_del_augroup_by_name, 'midfill.next_edit.' .. buf)
   M.hide(buf)
-end
-
---- Map the key in normal mode, where the user has not mapped it.
----@param given string|string[]|false
-function M.map(given)
-  for _, key in ipairs(type(given) == 'table' and given or { given or nil }) do
-    if vim.fn.maparg(key, 'n') == '' then
-      vim.keymap.set('n', key, function()
-        return M.visible(vim.api.nvim_get_current_buf()) and '<Plug>(midfill-edit)' or key
-      end, { expr = true, remap = true, desc = 'midfill: jump to the next edit, or apply it' })
-    end
-  end
 end
 
 return M

@@ -5,19 +5,11 @@ local M = {}
 
 local NAME = 'midfill://stats'
 
---- Run `midfill stats` by the command that runs the language server.
+--- Run `midfill stats`.
 ---@param done fun(output: string)
 local function run(done)
-  local command = {}
-  for _, part in ipairs(config.options.cmd) do
-    if part == 'lsp' then
-      break
-    end
-    table.insert(command, part)
-  end
-  table.insert(command, 'stats')
   local options = { text = true, env = { NO_COLOR = '1', COLUMNS = tostring(vim.o.columns) } }
-  local started, problem = pcall(vim.system, command, options, function(ended)
+  local started, problem = pcall(vim.system, config.another('stats'), options, function(ended)
     vim.schedule(function()
       if ended.code == 0 then
         done(ended.stdout)

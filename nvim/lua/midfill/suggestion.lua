@@ -101,6 +101,11 @@ M.RECORDED = vim.keycode('<Cmd>') .. "lua require('midfill.suggestion').put("
 
 local accepted ---@type fun()|nil what follows the insertion that is under way
 
+--- While inserting: what is typed next can be undone alone.
+function M.end_undo_step()
+  vim.api.nvim_feedkeys(vim.keycode('<C-g>u'), 'ni', false)
+end
+
 --- Insert text at the cursor, in place of so many characters behind it, as if it were typed: `.` repeats it. No mapping,
 --- abbreviation or indentation changes it.
 ---@param text string
@@ -121,7 +126,7 @@ function M.put(text, replaced)
   if not inserted then
     error(problem, 0)
   elseif done then
-    vim.api.nvim_feedkeys(vim.keycode('<C-g>u'), 'ni', false) -- what is typed next can be undone alone
+    M.end_undo_step()
     done()
   end
 end

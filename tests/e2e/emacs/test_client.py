@@ -105,6 +105,13 @@ def test_a_request_that_gets_nothing_is_answered_with_the_reason(script: Script,
     assert "midfill: The model predicts that nothing is to be added here." in run(script, tmp_path, lisp)
 
 
+def test_a_request_without_a_server_says_what_helps(script: Script, tmp_path: Path) -> None:
+    (tmp_path / "demo.py").write_text("a\n")
+    lisp = opened(tmp_path / "demo.py") + "(jsonrpc-shutdown midfill--connection)"
+    lisp += "(condition-case failure (midfill-suggest) (user-error (error-message-string failure)))"
+    assert "M-x midfill-restart" in run(script, tmp_path, lisp)
+
+
 def test_carriage_returns_and_bytes_that_are_no_text_move_nothing(script: Script, tmp_path: Path) -> None:
     file = tmp_path / "demo.py"
     file.write_bytes(b"# a\r# \xff\xfe b\nc\n")

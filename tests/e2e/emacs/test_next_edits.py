@@ -123,6 +123,32 @@ def run_batch(steps: str) -> str:
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 
+SHOW = """(let ((edit '(:text "new" :range (:start (:line 1 :character 0) :end (:line 1 :character 3)))))
+  (cl-letf (((symbol-function 'pos-visible-in-window-p) #'always))
+    (midfill-next-edit--show (append (list :parts (vector edit)) edit))))"""
+
+
+def test_another_major_mode_leaves_nothing_of_the_edit() -> None:
+    """As after `revert-buffer', which calls the mode again."""
+    steps = f"""(with-temp-buffer (insert "x\nold = 1")
+      (cl-letf (((symbol-function 'midfill--connect) #'always)) (midfill-mode 1))
+      {SHOW} (princ (length (overlays-in 1 99))) (text-mode) (princ (length (overlays-in 1 99))))"""
+    assert run_batch(steps) == "20"
+
+
+def test_an_edit_outside_of_the_narrowed_text_is_hidden() -> None:
+    steps = f"""(with-temp-buffer (insert "x\nold = 1") (goto-char 1) {SHOW} (narrow-to-region 1 2)
+      (midfill-go-to-edit) (widen) (princ (list (buffer-string) (point) midfill-next-edit--shown)))"""
+    assert run_batch(steps) == "(x\nold = 1 1 nil)"
+
+
+def test_an_edit_in_hidden_lines_is_noted_and_the_jump_opens_them() -> None:
+    steps = f"""(with-temp-buffer (insert "* x\n* y\nold = 1") (outline-mode) (outline-hide-body) (goto-char 1)
+      {SHOW.replace(":line 1", ":line 2")} (princ (length (overlays-in 4 4))) (midfill-go-to-edit)
+      (princ (list (point) (invisible-p (point)))))"""
+    assert run_batch(steps) == "1(9 nil)"
+
+
 def test_the_note_of_an_edit_out_of_sight_goes_with_the_jump() -> None:
     steps = """(with-temp-buffer (insert "x\nold = 1") (goto-char 1)
       (let* ((edit '(:text "new" :range (:start (:line 1 :character 0) :end (:line 1 :character 3))))

@@ -122,6 +122,16 @@ def test_a_mapping_made_after_setup_is_left_alone(open_scripted: OpenScripted, s
     check_typed(neovim, "<F5>", "mine")
 
 
+@on_both
+def test_other_keys_replace_those_of_normal_mode_and_leave_the_users(open_scripted: OpenScripted, script: Script) -> None:
+    neovim = open_scripted("")
+    neovim.api.command("nnoremap <F6> mine")
+    neovim.lua(script.setup("{ keys = { edit = { '<F6>', '<F7>' }, imports = false } }"))
+    normal = {key: neovim.api.funcs.maparg(key, "n") for key in ("<M-l>", "<M-i>", "<F6>", "<F7>")}
+    assert normal.pop("<F7>")
+    assert normal == {"<M-l>": "", "<M-i>": "", "<F6>": "mine"}
+
+
 def test_other_server_options_start_the_server_again(open_scripted: OpenScripted, script: Script) -> None:
     neovim = open_scripted("", options="{ settings = { maxTokens = 7, exact = true } }")
     neovim.lua(script.setup("{ settings = { maxTokens = 8 } }"))

@@ -141,9 +141,10 @@ def test_typing_hides_it_and_ghost_text_comes_first(open_scripted: OpenScripted,
         "vim.api.nvim_input('<Esc>ggVj<Esc>G$A')",
         "vim.o.completeopt = 'menuone,noinsert' vim.fn.complete(1, { 'xab', 'xac' })",
         "vim.snippet.expand('f($1)$0')",
+        "vim.api.nvim_input('<Esc>qqA')",
     ],
 )
-def test_in_a_popup_or_snippet_or_after_a_selection_nothing_is_asked(
+def test_in_a_popup_snippet_or_macro_or_after_a_selection_nothing_is_asked(
     open_scripted: OpenScripted, script: Script, enter: str
 ) -> None:
     script.answer("", commands=COMMANDS, edit=edit_of(2, 4, 6, "bb"))
@@ -162,3 +163,44 @@ def test_a_server_without_next_edits_is_not_asked(open_scripted: OpenScripted, s
     neovim.keys("x")
     neovim.lua("vim.wait(400)")
     assert script.told("textDocument/copilotInlineEdit") == []
+
+
+@on_both
+def test_a_jump_opens_the_fold_in_which_the_edit_is_and_the_note_says_where(open_scripted: OpenScripted, script: Script) -> None:
+    script.answer("", commands=COMMANDS, edit=edit_of(2, 4, 6, "bb"))
+    neovim = open_scripted(TEXT)
+    neovim.api.command("2,4fold")
+    neovim.keys("x")
+    until(lambda: drawn(neovim) == ("aa", " next edit in line 3\nbb"))
+    neovim.keys("<M-l>")
+    until(lambda: tuple(neovim.api.current.window.cursor) == (3, 4))
+    assert neovim.api.funcs.foldclosed(3) == -1
+
+
+@on_both
+def test_what_is_typed_behind_an_applied_edit_is_undone_first(open_scripted: OpenScripted, script: Script) -> None:
+    script.answer("", commands=COMMANDS, edit=edit_of(2, 4, 6, "bb"))
+    neovim = open_scripted(TEXT)
+    neovim.keys("jjA#")
+    until(lambda: drawn(neovim) == ("aa", "bb"))
+    script.answer("", commands=COMMANDS)
+    neovim.keys("<M-l>")
+    until(lambda: "c = bb#" in neovim.text())
+    neovim.keys("!<Esc>")
+    until(lambda: "c = bb!#" in neovim.text())
+    neovim.keys("u")
+    until(lambda: "!" not in neovim.text())
+    assert "c = bb#" in neovim.text()
+    neovim.keys("u")
+    until(lambda: "c = aa#" in neovim.text())
+
+
+@on_both
+def test_a_text_that_cannot_be_changed_gets_no_edit(open_scripted: OpenScripted, script: Script) -> None:
+    script.answer("", commands=COMMANDS, edit=edit_of(2, 4, 6, "bb"))
+    neovim = open_scripted(TEXT)
+    neovim.keys("x")
+    until(lambda: drawn(neovim) == ("aa", "bb"))
+    neovim.keys("jj")
+    neovim.api.command("set nomodifiable")
+    assert neovim.lua("return require('midfill.next_edit').go()") is False

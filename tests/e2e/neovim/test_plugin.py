@@ -262,9 +262,54 @@ def test_the_settings_arrive(open_neovim: OpenNeovim, script: Script) -> None:
     assert started["capabilities"]["experimental"] == {"midfill": True}
     assert "inlineCompletion" in started["capabilities"]["textDocument"]
     until(lambda: script.told("initialized"))
+    neovim.lua("require('midfill').configure({ automatic = false })")
     neovim.lua("require('midfill').configure({ maxTokens = 8 })")
-    changed = until(lambda: script.told("workspace/didChangeConfiguration"))
-    assert changed[-1] == {"settings": {"midfill": {"maxTokens": 8}}}
+    changed = until(lambda: script.told("workspace/didChangeConfiguration")[1:])
+    now = {"maxTokens": 8, "automatic": False, "disabledLanguages": ["c"]}
+    assert changed == [{"settings": {"midfill": now}}]  # the server lays it over the first ones
+    neovim.lua(f"require('midfill').setup({options})")
+    again = until(lambda: script.told("initialize")[1:])
+    assert again[0]["initializationOptions"] == {"maxTokens": 7, "disabledLanguages": ["c"]}
+
+
+@on_both
+def test_the_server_of_another_project_has_the_changed_settings(
+    open_scripted: OpenScripted, script: Script, tmp_path: Path
+) -> None:
+    neovim = open_scripted("", options="{ settings = { maxTokens = 7 } }")
+    neovim.lua("require('midfill').configure({ maxTokens = 8 })")
+    (tmp_path / "other/.git").mkdir(parents=True)
+    neovim.api.command(f"edit {tmp_path}/other/demo.py")
+    (_, other) = until(lambda: script.told("initialize")[1:] and script.told("initialize"))
+    assert other["initializationOptions"] == {"maxTokens": 8}
+
+
+@on_both
+@pytest.mark.parametrize("name", ["file {}", "enew | set filetype=python | file {}", "enew | set filetype=python | write {}"])
+def test_a_document_goes_with_its_buffers_name(open_scripted: OpenScripted, script: Script, tmp_path: Path, name: str) -> None:
+    neovim = open_scripted("")
+    first = "enew" not in name
+    for command in name.format(tmp_path / "other.py").split(" | "):
+        neovim.api.command(command)
+        neovim.lua("vim.wait(100)")  # until the server has the buffer
+    script.answer("abc")
+    neovim.keys("ix")
+    assert neovim.until_ghost() == "abc"
+
+    def names(method: str) -> list[str]:
+        return [Path(each["textDocument"]["uri"].removeprefix("file://")).name for each in script.told(method)]
+
+    assert names("textDocument/didOpen") == (["demo.py", "other.py"] if first else ["demo.py", "", "other.py"])
+    assert names("textDocument/didClose") == (["demo.py"] if first else [""])
+    assert set(names("textDocument/didChange")) == {"other.py"}
+
+
+def test_a_document_stays_where_a_name_is_taken(open_scripted: OpenScripted, script: Script) -> None:
+    neovim = open_scripted("")
+    neovim.lua("vim.fn.bufadd('taken.py') pcall(vim.cmd.file, 'taken.py')")
+    script.answer("abc")
+    neovim.keys("ix")
+    assert neovim.until_ghost() == "abc"
 
 
 def test_neovims_own_inline_completion_asks_nothing_of_midfill(open_scripted: OpenScripted, script: Script) -> None:
@@ -315,6 +360,12 @@ def test_a_command_that_is_not_there_is_reported(open_neovim: OpenNeovim) -> Non
     assert '"no-such-midfill" is not executable' in neovim.text()
     neovim.keys("ix<M-l><Esc>")
     until(lambda: neovim.mode() == "n")
+
+
+def test_the_health_check_runs_midfill_itself(open_neovim: OpenNeovim) -> None:
+    neovim = open_neovim("", options="{ cmd = { 'env', 'no-such-midfill', 'lsp' } }")
+    neovim.api.command("checkhealth midfill")
+    assert "ERROR `env no-such-midfill --help` exited with status 127" in neovim.text()
 
 
 BAD_OPTIONS = [

@@ -80,6 +80,39 @@ test("an Escape that follows a key at once means what it does without an edit, t
   await window.close("next edits escaped");
 });
 
+test("with a selection Tab means what it does without an edit, though one is shown", async () => {
+  edits.do({ answer: "a = 1\nb = bb\nc = 3\nx\n" });
+  const window = await open("selected.py", "a = 1\nb = aa\nc = 3\n");
+  await window.type("x");
+  await until("an edit", () => window.wire.sent(SHOWN).length > 0);
+  await window.press("Control+a", "Tab");
+  const text = (): string => window.wire.text(window.file);
+  await until("indented lines", () => text() === "    a = 1\n    b = aa\n    c = 3\n    x", text);
+  assert.ok(!window.wire.sent("workspace/executeCommand").some(({ command }) => command === ACCEPTED));
+  await window.close("next edits selected");
+});
+
+test("an edit goes where ghost text comes late, and with its server", async () => {
+  edits.do({ answer: "a = 1\nb = bb\nc = 3\nx\n" });
+  completions.do({ answer: "yz = 4", hold: true });
+  const window = await open("late.py", "a = 1\nb = aa\nc = 3\n");
+  await window.type("x");
+  let found: string[] = [];
+  const shown = (texts: string[]): Promise<void> =>
+    until("the edit's text", async () => isDeepStrictEqual((found = await window.decorations()), texts), () => JSON.stringify(found));
+  await shown(["bb"]);
+  completions.do({ hold: false });
+  await window.page.locator(".ghost-text-decoration").first().waitFor();
+  await shown([]);
+  completions.do({ answer: "" });
+  edits.do({ answer: "a = 1\nb = bb\nc = 3\nx#\n" });
+  await window.type("#");
+  await shown(["bb"]);
+  process.kill(window.wire.servers().at(-1)!, "SIGKILL");
+  await shown([]);
+  await window.close("next edits late");
+});
+
 test("nothing is asked while the popup is open or after several lines were selected", async () => {
   edits.do({ answer: "" });
   const window = await open("busy.py", "value = 1\nvalid = 2\n");
