@@ -111,6 +111,9 @@ export class Client {
       middleware: {
         provideInlineCompletionItems: async (document, position, context, token, next) => {
           const found = isOn(document) ? await next(document, position, this.asItArose(context), token) : [];
+          if (token.isCancellationRequested) {
+            return found; // VS Code shows none of it, and has asked anew
+          }
           const [first] = Array.isArray(found) ? found : (found?.items ?? []);
           const isBusy = first !== undefined || context.selectedCompletionInfo !== undefined;
           this.suggested = { document, place: position, version: document.version, isBusy };
