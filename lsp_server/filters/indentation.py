@@ -10,6 +10,7 @@ from lsp_server.documents.languages import BODY_OPENERS, indent_unit, leading_sp
 from lsp_server.filters.cursor_context import CursorContext, Insertion
 
 _COMMENTS = ("#", "//", "/*", "--", ";")
+_BEGINS_STATEMENT = re.compile(r"[^\W\d]|@")  # in Python; a closing bracket goes on with one
 _NO_SPACE_BEFORE = frozenset(",;:.)]}")
 
 
@@ -64,7 +65,7 @@ def end_before_broken_dedent(insertion: Insertion, context: CursorContext) -> In
     if context.language_id != "python" or "\n" not in insertion.text:
         return insertion
     lines = context.lines_above
-    begins = (index for index in range(len(lines) - 1, -1, -1) if lines[index][:1].strip())
+    begins = (index for index in range(len(lines) - 1, -1, -1) if _BEGINS_STATEMENT.match(lines[index]))
     head = lines[next(begins, 0) :]
     broken = _broken_line("".join(head) + context.before + insertion.text) - len(head)
     if broken < 1:  # none, or the document's own

@@ -95,6 +95,9 @@ IF = "class A:\n    def f():\n        for a in b:\n            while c:\n       
         ("x = f(║", "\n    a,\n  b)", None),
         ("║", "if a:\n    b\n  c", "if a:\n    b"),
         ("if a:\n    b\n  c\n║", "d\ne", None),  # the document's own fault
+        # behind a line that closes a bracket, or a comment, a block of further above goes on
+        ("def f(\n    a,\n):\n    ║", "b(\n        a,\n    )\n    return b", None),
+        ("if a:\n    if b:\n        c()\n# d\n        ║", "e()\n    f()", None),
     ],
 )
 def test_end_before_a_dedent_to_no_open_block(marked: str, text: str, inserted: str | None) -> None:
@@ -107,7 +110,7 @@ def test_only_where_indentation_makes_the_blocks() -> None:
 
 
 LINES = st.recursive(
-    st.just("x"),
+    st.sampled_from(["x", "x(\n    x\n)", "def x(\n    x,\n):\n    return x(\n        x\n    )"]),
     lambda inner: st.lists(inner, min_size=1, max_size=3).flatmap(
         lambda blocks: st.sampled_from([" ", "    ", "\t"]).map(
             lambda unit: "if a:\n" + textwrap.indent("\n".join(blocks), unit) + "\nx"
