@@ -8,7 +8,7 @@ from lsp_server.documents.languages import indentation
 from lsp_server.documents.lexing import OPENER_OF
 from lsp_server.filters.cursor_context import CursorContext, Insertion
 from protocol.messages import StopRule
-from protocol.stopping import find_stop
+from protocol.stopping import begins_with, find_stop
 
 _OPENERS = ("(", "[", "{")
 _CLOSING_TAG = re.compile(r"</([\w:.-]+)")
@@ -50,7 +50,7 @@ def _lacks_closer(context: CursorContext, depth: int) -> bool:
         header = next(above, "")
         depth = indentation(header, width)
     line = next((line for line in context.filled_below if indentation(line, width) <= depth), "")
-    has_one = indentation(line, width) == depth and _closes(line.lstrip(), header, context.language.all_closers)
+    has_one = indentation(line, width) == depth and _closes(line.lstrip(), header.rstrip(), context.language.all_closers)
     return not has_one or context.lacking.get(line.lstrip()[0], 0) > 0  # it may close a block around, as deep
 
 
@@ -61,7 +61,10 @@ def _closes(line: str, header: str, closers: tuple[str, ...]) -> bool:
         return header.count(opener) > header.count(line[0])
     if tag := _CLOSING_TAG.match(line):
         return f"<{tag.group(1)}" in header
-    return line.startswith(closers)
+    if header.endswith(_OPENERS):
+        return False  # a word closes no bracket
+    ends_in_word = header[-1:].isalnum()  # as `do` and `else`: `;;` closes none of them
+    return any(begins_with(line, closer) for closer in closers if closer[-1].isalnum() or not ends_in_word)
 
 
 def end_with_block(insertion: Insertion, context: CursorContext) -> Insertion:

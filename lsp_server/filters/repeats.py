@@ -9,6 +9,7 @@ from dataclasses import replace
 from lsp_server.documents.languages import Language
 from lsp_server.documents.lexing import CLOSER_OF, CLOSING, MOST_CHARS, OPENER_OF, QUOTES, code_brackets
 from lsp_server.filters.cursor_context import CursorContext, Insertion, word_characters
+from protocol.stopping import begins_with
 
 # A closing bracket, or the quotes that end a string.
 _HIDDEN = re.compile(r"[)\]}]|\"+|'+|`+")
@@ -217,5 +218,6 @@ def _goes_on_below(lines: list[str], below: Sequence[str], closers: tuple[str, .
         equal += 1
     if not equal or (equal < len(suggested) and equal < _COINCIDENCE):
         return False
-    says_enough = word_characters(suggested[0]) >= _SAYS_ENOUGH and not suggested[0].lstrip().startswith(closers)
+    first = suggested[0].lstrip()
+    says_enough = word_characters(first) >= _SAYS_ENOUGH and not any(begins_with(first, closer) for closer in closers)
     return equal > 1 or says_enough

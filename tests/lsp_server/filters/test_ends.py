@@ -59,6 +59,13 @@ def test_stop_rule(line: str, indent: int | None, *, one_line: bool) -> None:
         ("html", "<div>║\n</div>\n", False),
         ("html", "<head>\n</head>\n<body>║\n</html>\n", True),
         ("typescript", "f(() => {║\n", True),
+        # a word ends where a longer one goes on, closes no bracket, and `;;` no word
+        ("go", "x := &File{║\nfile.body = x\n", True),
+        ("ruby", "File.open(a) do |f|║\nfilename\n", True),
+        ("objective-c", "{\n  ║\n\n@end\n", True),
+        ("objective-c", "@interface A : B\n  ║\n\n@end\n", False),
+        ("shellscript", "a)\n    for b in c; do║\n    ;;\n", True),
+        ("shellscript", "a)║\n;;\n", False),
     ],
 )
 def test_the_rule_has_closers_where_the_document_lacks_one(language: str, marked: str, *, lacks: bool) -> None:

@@ -198,6 +198,11 @@ def test_the_next_lines_are_not_said_again(marked: str, text: str, inserted: str
     assert filtered(cut_at_next_lines, marked, text) == marked.replace("║", f"⟦{inserted}⟧" if inserted else "║")
 
 
+def test_a_word_that_begins_like_a_closer_is_none() -> None:
+    marked = "x = 1\n║\nfile.close()\n"  # not `fi`
+    assert filtered(cut_at_next_lines, marked, "file.close()", "lua") == marked
+
+
 def test_the_beginning_of_the_next_line_repeats_it_where_the_text_was_cut() -> None:
     marked = "def f():\n    ║\n    return x\n"
     assert filtered(cut_at_next_lines, marked, "x = 1\n    retu", is_cut=True) == marked.replace("║", "⟦x = 1⟧")
