@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from lsp_server.documents.languages import Language
-from lsp_server.documents.lexing import CLOSER_OF, CLOSING, MOST_CHARS, OPENER_OF, QUOTES, code_brackets
+from lsp_server.documents.lexing import APOSTROPHE, CLOSER_OF, CLOSING, MOST_CHARS, OPENER_OF, QUOTES, code_brackets
 from lsp_server.filters.cursor_context import CursorContext, Insertion, word_characters
 from protocol.stopping import begins_with
 
@@ -69,7 +69,7 @@ def _closed(text: str, wanted: list[str], before: str, *, has_escapes: bool) -> 
 
 def _quotes(text: str, quote: str, *, has_escapes: bool) -> list[int]:
     """Where the text has this quote; an escaped one, and an apostrophe in a word, is none."""
-    skipped = (r"\\.|" if has_escapes else "") + r"(?<=\w)'(?=\w)|"
+    skipped = (r"\\.|" if has_escapes else "") + f"{APOSTROPHE.pattern}|"
     return [found.start() for found in re.finditer(f"{skipped}({re.escape(quote)})", text, re.DOTALL) if found.group(1)]
 
 

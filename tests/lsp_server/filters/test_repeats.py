@@ -41,6 +41,11 @@ LANGUAGES = ("python", "ruby", "vue", "sql", "shellscript", "markdown", "latex",
         ("f(║)", "')'", "f(⟦')'⟧)"),
         ('f("║")', 'a" + "b', 'f("⟦a" + "b⟧")'),
         ("f('║')", "/', (a, b) => {", "f('⟦/', (a, b) => {⟧)"),
+        # a string begins behind its prefix, and behind an escape that ends the one before it
+        ("print('║')", "a', b'b')", "print('⟦a', b'b⟧')"),
+        ("f(u8'a', u8'║')", "b')", "f(u8'a', u8'⟦b⟧')"),
+        ("f(rb'a', L'║')", "b')", "f(rb'a', L'⟦b⟧')"),
+        ("split '║'", " ' \\t'x'", "split '⟦ ' \\t'x⟧'"),
         # a string in a string, with the same quotes
         ("s = `${p ? `║`}`;", "(${p})` : 'no'}`", "s = `${p ? `⟦(${p})` : 'no'⟧}`;"),
         ('echo "$(f "║")"', '$0") [-n]" >&2', 'echo "$(f "⟦$0") [-n]" >&2⟧'),
