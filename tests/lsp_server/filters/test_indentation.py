@@ -34,6 +34,8 @@ FOURS = "if a:\n    b\nif c:\n    d\n"
         # steps of two stay steps of two, and of four of four
         (TWOS + "if (x) {║", "\n    y\n    if (z) {\n        w\n    }\n}", "\n  y\n  if (z) {\n    w\n  }\n}"),
         (FOURS + "if x:║", "\n  y\n  if z:\n    w", "\n    y\n    if z:\n        w"),
+        (TWOS + "f(() => {║", "\n    y()\n})", "\n  y()\n})"),
+        (TWOS + "x = {║", "\n\ta: 1\n}", "\n  a: 1\n}"),
     ],
 )
 def test_the_step_of_the_document(marked: str, text: str, inserted: str) -> None:
@@ -56,6 +58,11 @@ def test_the_step_of_the_document(marked: str, text: str, inserted: str) -> None
         ("java", TWOS + "f(║", "\n    a,\n    b);"),
         ("python", FOURS + "x = f(║", "a,\n      b)"),
         ("python", FOURS + "if x:║", "\n  y\n     z"),
+        # an expression or a signature that goes on two steps deeper
+        ("cpp", TWOS + "f({║", "\n    a,\n    b\n});"),
+        ("cpp", TWOS + "int f() {\n  ║", "return {\n      a,\n      b};\n}"),
+        ("javascript", TWOS + "x = a\n  ? () =>║", "\n      b()"),
+        ("objective-c", TWOS + "+ (A *)get:║", "\n    (B *)b"),
         # where columns are syntax
         ("yaml", "a:\n    b: 1\nc:\n    d: 1\nsteps:║", "\n  - run: make\n    name: build"),
         # eight columns as a tab
