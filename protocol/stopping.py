@@ -31,7 +31,7 @@ def find_stop(text: str, rule: StopRule, resume_at: int = 0, *, final: bool = Fa
             return newline.start(), newline.start()
     for begin in _LINE_BEGIN.finditer(text, resume_at):
         lacks = rule.indent - columns(begin.group(1), rule.tab_columns)
-        if lacks > 0:
+        if lacks > 0 and not (rule.quotes and _is_quoted(text[: begin.start()], rule.quotes)):
             joining = rule.depthless if lacks > 1 else rule.depthless + rule.joining
             end = _Line(text, begin.end()).end(rule.closers, joining, final=final)
             if end is None:
@@ -42,6 +42,17 @@ def find_stop(text: str, rule: StopRule, resume_at: int = 0, *, final: bool = Fa
                 return len(text[: begin.start()].rstrip()), begin.start()
         resume_at = begin.end()
     return None, resume_at
+
+
+def _is_quoted(text: str, quotes: tuple[str, ...]) -> bool:
+    """Whether what follows `text` stands in a string that it opens; a backslash escapes a quote."""
+    opened = ""
+    for found in re.finditer("|".join((r"\\.", *map(re.escape, quotes))), text, re.DOTALL):
+        if found.group() == opened:
+            opened = ""
+        elif not opened and found.group() in quotes:
+            opened = found.group()
+    return bool(opened)
 
 
 def begins_with(line: str, beginning: str, *, grows: bool = False) -> bool:

@@ -31,6 +31,7 @@ def stop_rule(context: CursorContext) -> StopRule:
         closers=known.all_closers if _lacks_closer(context, depth) else (),
         joining=() if is_blank else _joining(context),
         depthless=known.depthless,
+        quotes=_own_quotes(context),
         tab_columns=context.tab_columns,
     )
 
@@ -40,6 +41,13 @@ def _joining(context: CursorContext) -> tuple[str, ...]:
     known = context.language
     is_label = context.before.lstrip().startswith(known.labels)
     return known.joining if is_label else known.joining + known.labels
+
+
+def _own_quotes(context: CursorContext) -> tuple[str, ...]:
+    """The quotes by which the text opens strings of its own: none if the cursor stands in one already."""
+    above, quotes = context.document[: context.line], context.language.quotes
+    is_open = any((sum(line.count(quote) for line in above) + context.before.count(quote)) % 2 for quote in quotes)
+    return () if is_open else quotes
 
 
 def _lacks_closer(context: CursorContext, depth: int) -> bool:

@@ -113,6 +113,12 @@ def test_what_joins_a_block_is_its_languages() -> None:
         # on a blank line, through the line that closes what stands around it
         ("c", "    if (x) {\n        ║", "a();\n    }\n    b();", "    if (x) {\n        ⟦a();\n    }⟧"),
         ("python", "x = [\n    ║", "1,\n    2,\n]\ny", "x = [\n    ⟦1,\n    2,\n]⟧"),
+        # lines of a string that the text opens have no depth
+        ("python", "    ║", 'x = """\na\n"""\n    return x\ny', '    ⟦x = """\na\n"""\n    return x⟧'),
+        ("go", "\t║", "x := `\na`\n\ty(x)\n}\n\nfunc f", "\t⟦x := `\na`\n\ty(x)\n}⟧"),
+        ("typescript", "  ║\n", "f(`\na\n`)\n  g()\nh()", "  ⟦f(`\na\n`)\n  g()⟧\n"),
+        # nor those of one that it closes
+        ("python", 'def f():\n    """A.\n    ║', 'B.\n    """\n    x()\ny', 'def f():\n    """A.\n    ⟦B.\n    """\n    x()⟧'),
         # no closer that the document has
         ("c", "if (x) {\n    ║\n}\n", "a();\n}\nb();", "if (x) {\n    ⟦a();⟧\n}\n"),
     ],
