@@ -180,6 +180,7 @@ _LANGUAGES = (
     _braces("cpp", ".cpp .cc .cxx .hpp .hh .hxx .ipp", "cpp", depthless="#"),
     _braces("cuda-cpp", ".cu .cuh", "cuda", depthless="#"),
     _braces("objective-c", ".m", "objective-c", "@end", depthless="#"),
+    _braces("objective-cpp", ".mm", "objective-c++", "@end", depthless="#"),
     _braces("csharp", ".cs", "csharp", depthless="#"),
     _braces("java", ".java"),
     _braces("kotlin", ".kt .kts"),

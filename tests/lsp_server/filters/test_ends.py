@@ -64,6 +64,7 @@ def test_stop_rule(line: str, indent: int | None, *, one_line: bool) -> None:
         ("ruby", "File.open(a) do |f|║\nfilename\n", True),
         ("objective-c", "{\n  ║\n\n@end\n", True),
         ("objective-c", "@interface A : B\n  ║\n\n@end\n", False),
+        ("objective-cpp", "@interface A : B\n  ║\n\n@end\n", False),
         ("shellscript", "a)\n    for b in c; do║\n    ;;\n", True),
         ("shellscript", "a)║\n;;\n", False),
     ],
