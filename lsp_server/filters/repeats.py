@@ -6,10 +6,10 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 
-from lsp_server.documents.languages import Language
+from lsp_server.documents.languages import Language, indentation
 from lsp_server.documents.lexing import APOSTROPHE, CLOSER_OF, CLOSING, MOST_CHARS, OPENER_OF, QUOTES, code_brackets
 from lsp_server.filters.cursor_context import CursorContext, Insertion, word_characters
-from protocol.stopping import begins_with
+from protocol.stopping import begins_with, columns
 
 # A closing bracket, or the quotes that end a string.
 _HIDDEN = re.compile(r"[)\]}]|\"+|'+|`+")
@@ -105,12 +105,24 @@ def drop_surplus_closers(insertion: Insertion, context: CursorContext) -> Insert
             opened += 1
         elif opened:
             opened -= 1
-        elif closed == wanted:
+        elif closed == wanted and not _closes_deeper_block(text[:place], context):
             shorter = close_hidden(insertion.with_text(text[:place].rstrip()), context)  # it may have lost closers
             return replace(shorter, replaced=min(insertion.replaced, shorter.replaced))
         else:
             closed += 1
     return insertion
+
+
+def _closes_deeper_block(before: str, context: CursorContext) -> bool:
+    """Whether a bracket behind `before` begins a line deeper than the next one, in a document too long to be lexed.
+
+    Brackets in strings and comments are counted there, so that the document may seem to have one too many.
+    """
+    newline = before.rfind("\n")
+    if newline < 0 or before[newline:].strip() or context.after.strip() or sum(map(len, context.document)) <= MOST_CHARS:
+        return False
+    width = context.tab_columns
+    return columns(before[newline + 1 :], width) > indentation(context.filled_below[0], width)
 
 
 def _lacking_in_code(context: CursorContext, closer: str) -> int:

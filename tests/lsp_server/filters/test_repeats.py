@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lsp_server.documents.lexing import MOST_CHARS
 from lsp_server.filters.cursor_context import Insertion
 from lsp_server.filters.order import fitted
 from lsp_server.filters.repeats import cut_at_next_lines, drop_rest_of_line, drop_surplus_closers
@@ -106,6 +107,18 @@ def test_what_the_editor_closed(language: str, marked: str, text: str, expected:
 )
 def test_a_bracket_that_the_document_has_next(language: str, marked: str, text: str, expected: str) -> None:
     assert filtered(drop_surplus_closers, marked, text, language) == expected
+
+
+@pytest.mark.parametrize(
+    ("marked", "text", "expected"),
+    [
+        ("    if (a) {\n        ║\n}\n", "b();\n    }", "    if (a) {\n        ⟦b();\n    }⟧\n}\n"),
+        ("    if (a) {\n        ║\n    }\n}\n", "b();\n    }", "    if (a) {\n        ⟦b();⟧\n    }\n}\n"),
+    ],
+)
+def test_a_deeper_bracket_than_that_of_a_document_too_long_to_be_lexed(marked: str, text: str, expected: str) -> None:
+    head = "// 1) }\n" + "// a\n" * MOST_CHARS + "void f() {\n"
+    assert filtered(drop_surplus_closers, head + marked, text, "c") == head + expected
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
