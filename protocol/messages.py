@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
-PROTOCOL_VERSION = 12
+PROTOCOL_VERSION = 13
 MAX_ALTERNATIVES = 16  # more are of no use, and each takes model time
 MAX_STOP_TEXTS = 64
 MAX_STOP_CHARS = 256
@@ -64,7 +64,8 @@ class StopRule(Value, frozen=True):
     first non-blank line that is indented by less than `indent` columns (the rest of the cursor's own line does not
     count as a line). Such a line belongs to the block all the same if it begins with one of `depthless`, or if it
     lacks one column and begins with one of `joining`; one that begins with one of `closers`, where the document lacks
-    them, is the block's last line. With `one_line` the block must begin on the next line: a completion that has text
+    them, is the block's last line. A line in a string that the completion has opened by one of `quotes` belongs to the
+    block, however deep it is. With `one_line` the block must begin on the next line: a completion that has text
     on the cursor's line is one line.
     """
 
@@ -73,6 +74,7 @@ class StopRule(Value, frozen=True):
     closers: Beginnings = ()
     joining: Beginnings = ()
     depthless: Beginnings = ()
+    quotes: Beginnings = ()
     tab_columns: Literal[4, 8] = 4
 
 

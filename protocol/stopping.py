@@ -31,7 +31,7 @@ def find_stop(text: str, rule: StopRule, resume_at: int = 0, *, final: bool = Fa
             return newline.start(), newline.start()
     for begin in _LINE_BEGIN.finditer(text, resume_at):
         lacks = rule.indent - columns(begin.group(1), rule.tab_columns)
-        if lacks > 0:
+        if lacks > 0 and not (rule.quotes and _is_quoted(text[: begin.start()], rule.quotes)):
             joining = rule.depthless if lacks > 1 else rule.depthless + rule.joining
             end = _Line(text, begin.end()).end(rule.closers, joining, final=final)
             if end is None:
@@ -42,6 +42,25 @@ def find_stop(text: str, rule: StopRule, resume_at: int = 0, *, final: bool = Fa
                 return len(text[: begin.start()].rstrip()), begin.start()
         resume_at = begin.end()
     return None, resume_at
+
+
+def _is_quoted(text: str, quotes: tuple[str, ...]) -> bool:
+    """Whether what follows `text` stands in a string that it opens; a backslash escapes a quote."""
+    opened = ""
+    for found in re.finditer("|".join((r"\\.", *map(re.escape, quotes))), text, re.DOTALL):
+        if found.group() == opened:
+            opened = ""
+        elif not opened and found.group() in quotes:
+            opened = found.group()
+    return bool(opened)
+
+
+def begins_with(line: str, beginning: str, *, grows: bool = False) -> bool:
+    """Whether the line begins so; a word must end there, which a line that `grows` shows by a character behind it."""
+    if not line.startswith(beginning):
+        return False
+    behind = line[len(beginning) : len(beginning) + 1]
+    return not beginning[-1:].isalnum() or not (behind.isalnum() or behind == "_" or (grows and not behind))
 
 
 _LEAVES = -1  # the line does not belong to the block
@@ -60,20 +79,13 @@ class _Line:
     def end(self, closers: tuple[str, ...], joining: tuple[str, ...], *, final: bool) -> int | None:
         """The end of the block in this line, _LEAVES, _JOINS, or None if that is not known yet."""
         grows = not self._is_whole and not final
-        if any(self._begins(beginning, grows=grows) for beginning in joining):
+        if any(begins_with(self._code, beginning, grows=grows) for beginning in joining):
             return _JOINS
-        closed = max((len(closer) for closer in closers if self._begins(closer, grows=False)), default=0)
+        closed = max((len(closer) for closer in closers if begins_with(self._code, closer)), default=0)
         if closed:
             return None if grows else self._begin + self._kept(closed)
         undecided = grows and any(word.startswith(self._code.rstrip()) for word in (*closers, *joining))
         return None if undecided else _LEAVES
-
-    def _begins(self, beginning: str, *, grows: bool) -> bool:
-        """Whether the line begins so; a word must end there."""
-        if not self._code.startswith(beginning):
-            return False
-        behind = self._code[len(beginning) : len(beginning) + 1]
-        return not beginning[-1:].isalnum() or not (behind.isalnum() or behind == "_" or (grows and not behind))
 
     def _kept(self, closed: int) -> int:
         """The characters up to the line's end, or up to where it opens a bracket that it does not close."""

@@ -67,6 +67,12 @@ _GRAMMARS = {
     "javascriptreact": "javascript",
     "typescriptreact": "tsx",
 }
+# By id: what a string of several lines begins and ends with.
+_QUOTES = {
+    **dict.fromkeys(("dart", "python", "toml"), ('"""', "'''")),
+    **dict.fromkeys(("csharp", "elixir", "java", "julia", "kotlin", "scala", "swift"), ('"""',)),
+    **dict.fromkeys(("go", "javascript", "javascriptreact", "typescript", "typescriptreact"), ("`",)),
+}
 _CLOSERS = (")", "]", "}", "</", "/>")  # of every language, since its strings may hold text of others
 _LABELS = ("case", "default", "public:", "private:", "protected:")  # of braces; many styles do not indent them
 _END_WORDS = ("end", "fi", "done", "esac")  # the same, but where a block ends with its last deeper line
@@ -105,6 +111,11 @@ class Language:
     def all_closers(self) -> tuple[str, ...]:
         """What the last line of a block begins with."""
         return _CLOSERS + (() if self.ends_by_depth else _END_WORDS + self.closers)
+
+    @property
+    def quotes(self) -> tuple[str, ...]:
+        """What a string of several lines begins and ends with, if known."""
+        return _QUOTES.get(self.id, ())
 
 
 def related(language_id: str, other: str) -> bool:
@@ -169,6 +180,7 @@ _LANGUAGES = (
     _braces("cpp", ".cpp .cc .cxx .hpp .hh .hxx .ipp", "cpp", depthless="#"),
     _braces("cuda-cpp", ".cu .cuh", "cuda", depthless="#"),
     _braces("objective-c", ".m", "objective-c", "@end", depthless="#"),
+    _braces("objective-cpp", ".mm", "objective-c++", "@end", depthless="#"),
     _braces("csharp", ".cs", "csharp", depthless="#"),
     _braces("java", ".java"),
     _braces("kotlin", ".kt .kts"),

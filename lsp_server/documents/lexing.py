@@ -20,7 +20,8 @@ CLOSING = frozenset(")]}" + QUOTES)
 _TRIPLE_QUOTES = frozenset(quote * 3 for quote in QUOTES)
 _TRIPLE_QUOTE = re.compile("|".join(sorted(_TRIPLE_QUOTES)))
 _BRACKET = re.compile(r"[()\[\]{}]")
-_APOSTROPHE = re.compile(r"(?<=\w)'(?=\w)")
+# Between two letters, but neither behind an escape (`\t'`) nor behind the prefix of a string, such as `b` and `u8`.
+APOSTROPHE = re.compile(r"(?<=\w)(?<!\\\w)(?<!\b[bBrRuUfFLNEX])(?<!\b(?:[bBfF][rR]|[rR][bBfF]|u8))'(?=\w)")
 _ESCAPED = re.compile(r"\\.")
 _MAYBE_INTERPOLATION = re.compile(r"(\$|#(?=\{))?([({])|[)}]")
 _DEEPEST = 3  # interpolations in one another
@@ -53,7 +54,7 @@ def auto_closed_length(before: str, after: str) -> int:
     if triple in _TRIPLE_QUOTES and before.count(triple) % 2:
         return len(after) - len(head) + 3  # of a string that may have lines before this one
     wanted = open_brackets(before)
-    line = _APOSTROPHE.sub("", before[before.rfind("\n") + 1 :])
+    line = APOSTROPHE.sub("", before[before.rfind("\n") + 1 :])
     heads = [line, _ESCAPED.sub("", line)]  # in a string, an escaped quote may open one of the text that it holds
     heads += [_TRIPLE_QUOTE.sub("", line), *_interpolated(line)]
     length = 0

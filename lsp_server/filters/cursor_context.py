@@ -32,6 +32,7 @@ class CursorContext:
     language_id: str = ""
     line_end: str = "\n"  # of the document
     document: Sequence[str] = field(default=(), compare=False)  # all of its lines
+    line: int = field(default=0, compare=False)  # the cursor's
     multi_line: bool = True  # whether blocks are wanted
 
     @cached_property
@@ -97,6 +98,7 @@ def context_at(document: Document, cursor: Position, *, hidden: str = "", multi_
         lines_below=_nearest(lines[cursor.line + 1 : cursor.line + 1 + _WINDOW_LINES]),
         hidden=hidden,
         document=lines,
+        line=cursor.line,
         language_id=document.language_id,
         line_end=line[end:] or lines[0][line_length(lines[0]) :] or "\n",
         multi_line=multi_line,

@@ -8,7 +8,7 @@ from lsp_server.documents.languages import indentation
 from lsp_server.documents.lexing import OPENER_OF
 from lsp_server.filters.cursor_context import CursorContext, Insertion
 from protocol.messages import StopRule
-from protocol.stopping import find_stop
+from protocol.stopping import begins_with, find_stop
 
 _OPENERS = ("(", "[", "{")
 _CLOSING_TAG = re.compile(r"</([\w:.-]+)")
@@ -31,6 +31,7 @@ def stop_rule(context: CursorContext) -> StopRule:
         closers=known.all_closers if _lacks_closer(context, depth) else (),
         joining=() if is_blank else _joining(context),
         depthless=known.depthless,
+        quotes=_own_quotes(context),
         tab_columns=context.tab_columns,
     )
 
@@ -42,6 +43,13 @@ def _joining(context: CursorContext) -> tuple[str, ...]:
     return known.joining if is_label else known.joining + known.labels
 
 
+def _own_quotes(context: CursorContext) -> tuple[str, ...]:
+    """The quotes by which the text opens strings of its own: none if the cursor stands in one already."""
+    above, quotes = context.document[: context.line], context.language.quotes
+    is_open = any((sum(line.count(quote) for line in above) + context.before.count(quote)) % 2 for quote in quotes)
+    return () if is_open else quotes
+
+
 def _lacks_closer(context: CursorContext, depth: int) -> bool:
     """Whether no line below closes the block around the cursor's blank line, or the one that its line opens."""
     header, width = context.before, context.tab_columns
@@ -50,7 +58,7 @@ def _lacks_closer(context: CursorContext, depth: int) -> bool:
         header = next(above, "")
         depth = indentation(header, width)
     line = next((line for line in context.filled_below if indentation(line, width) <= depth), "")
-    has_one = indentation(line, width) == depth and _closes(line.lstrip(), header, context.language.all_closers)
+    has_one = indentation(line, width) == depth and _closes(line.lstrip(), header.rstrip(), context.language.all_closers)
     return not has_one or context.lacking.get(line.lstrip()[0], 0) > 0  # it may close a block around, as deep
 
 
@@ -61,7 +69,10 @@ def _closes(line: str, header: str, closers: tuple[str, ...]) -> bool:
         return header.count(opener) > header.count(line[0])
     if tag := _CLOSING_TAG.match(line):
         return f"<{tag.group(1)}" in header
-    return line.startswith(closers)
+    if header.endswith(_OPENERS):
+        return False  # a word closes no bracket
+    ends_in_word = header[-1:].isalnum()  # as `do` and `else`: `;;` closes none of them
+    return any(begins_with(line, closer) for closer in closers if closer[-1].isalnum() or not ends_in_word)
 
 
 def end_with_block(insertion: Insertion, context: CursorContext) -> Insertion:

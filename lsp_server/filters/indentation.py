@@ -6,10 +6,12 @@ import re
 import tokenize
 from io import StringIO
 
-from lsp_server.documents.languages import BODY_OPENERS, indent_unit, leading_space
+from lsp_server.documents.languages import BODY_OPENERS, Language, indent_unit, leading_space
 from lsp_server.filters.cursor_context import CursorContext, Insertion
 
 _COMMENTS = ("#", "//", "/*", "--", ";")
+_BEGINS_STATEMENT = re.compile(r"[^\W\d]|@")  # in Python; a closing bracket goes on with one
+_EXPRESSION = re.compile(r"(?:[(\[,=?:]\s*|\breturn\s*)\{$|=>$")  # what a header of a value's lines ends with
 _NO_SPACE_BEFORE = frozenset(",;:.)]}")
 
 
@@ -25,7 +27,7 @@ def use_document_steps(insertion: Insertion, context: CursorContext) -> Insertio
     """Indent the later lines by the document's tabs or step of spaces, if all of them have another, single step.
 
     A document without indented lines, or with several steps, leaves the text as it is, and so does a language in which
-    columns are syntax.
+    columns are syntax. Two steps stay two in an expression, which many styles continue so.
     """
     first, *more = insertion.text.split("\n")
     filled = [line for line in more if line.strip()]
@@ -33,7 +35,7 @@ def use_document_steps(insertion: Insertion, context: CursorContext) -> Insertio
         return insertion
     theirs = _their_step(first, filled, context)
     unit = indent_unit((*context.lines_above, context.before + "x", *context.lines_below)) if theirs else ""
-    if not unit or theirs == unit:
+    if not unit or theirs == unit or (theirs == 2 * unit and not _opens_statements(context.before + first, context.language)):
         return insertion
     base = leading_space(context.before + first)
     if not all(leading_space(line).removeprefix(base).replace(theirs, "") == "" for line in filled):
@@ -52,6 +54,14 @@ def _their_step(first: str, filled: list[str], context: CursorContext) -> str:
     return step if step == "\t" or re.fullmatch(" {2}| {4}| {8}", step) else ""
 
 
+def _opens_statements(header: str, known: Language) -> bool:
+    """Whether the body below is statements, rather than the rest of an expression or of a signature."""
+    header = header.strip()
+    if header.endswith(":"):
+        return known.ends_by_depth or header.startswith(known.labels)
+    return not _EXPRESSION.search(header)
+
+
 def _with_unit(line: str, base: str, theirs: str, unit: str) -> str:
     if not line.strip() or not leading_space(line).startswith(base):
         return line
@@ -64,7 +74,7 @@ def end_before_broken_dedent(insertion: Insertion, context: CursorContext) -> In
     if context.language_id != "python" or "\n" not in insertion.text:
         return insertion
     lines = context.lines_above
-    begins = (index for index in range(len(lines) - 1, -1, -1) if lines[index][:1].strip())
+    begins = (index for index in range(len(lines) - 1, -1, -1) if _BEGINS_STATEMENT.match(lines[index]))
     head = lines[next(begins, 0) :]
     broken = _broken_line("".join(head) + context.before + insertion.text) - len(head)
     if broken < 1:  # none, or the document's own

@@ -6,9 +6,10 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 
-from lsp_server.documents.languages import Language
-from lsp_server.documents.lexing import CLOSER_OF, CLOSING, MOST_CHARS, OPENER_OF, QUOTES, code_brackets
+from lsp_server.documents.languages import Language, indentation
+from lsp_server.documents.lexing import APOSTROPHE, CLOSER_OF, CLOSING, MOST_CHARS, OPENER_OF, QUOTES, code_brackets
 from lsp_server.filters.cursor_context import CursorContext, Insertion, word_characters
+from protocol.stopping import begins_with, columns
 
 # A closing bracket, or the quotes that end a string.
 _HIDDEN = re.compile(r"[)\]}]|\"+|'+|`+")
@@ -68,7 +69,7 @@ def _closed(text: str, wanted: list[str], before: str, *, has_escapes: bool) -> 
 
 def _quotes(text: str, quote: str, *, has_escapes: bool) -> list[int]:
     """Where the text has this quote; an escaped one, and an apostrophe in a word, is none."""
-    skipped = (r"\\.|" if has_escapes else "") + r"(?<=\w)'(?=\w)|"
+    skipped = (r"\\.|" if has_escapes else "") + f"{APOSTROPHE.pattern}|"
     return [found.start() for found in re.finditer(f"{skipped}({re.escape(quote)})", text, re.DOTALL) if found.group(1)]
 
 
@@ -104,12 +105,24 @@ def drop_surplus_closers(insertion: Insertion, context: CursorContext) -> Insert
             opened += 1
         elif opened:
             opened -= 1
-        elif closed == wanted:
+        elif closed == wanted and not _closes_deeper_block(text[:place], context):
             shorter = close_hidden(insertion.with_text(text[:place].rstrip()), context)  # it may have lost closers
             return replace(shorter, replaced=min(insertion.replaced, shorter.replaced))
         else:
             closed += 1
     return insertion
+
+
+def _closes_deeper_block(before: str, context: CursorContext) -> bool:
+    """Whether a bracket behind `before` begins a line deeper than the next one, in a document too long to be lexed.
+
+    Brackets in strings and comments are counted there, so that the document may seem to have one too many.
+    """
+    newline = before.rfind("\n")
+    if newline < 0 or before[newline:].strip() or context.after.strip() or sum(map(len, context.document)) <= MOST_CHARS:
+        return False
+    width = context.tab_columns
+    return columns(before[newline + 1 :], width) > indentation(context.filled_below[0], width)
 
 
 def _lacking_in_code(context: CursorContext, closer: str) -> int:
@@ -217,5 +230,6 @@ def _goes_on_below(lines: list[str], below: Sequence[str], closers: tuple[str, .
         equal += 1
     if not equal or (equal < len(suggested) and equal < _COINCIDENCE):
         return False
-    says_enough = word_characters(suggested[0]) >= _SAYS_ENOUGH and not suggested[0].lstrip().startswith(closers)
+    first = suggested[0].lstrip()
+    says_enough = word_characters(first) >= _SAYS_ENOUGH and not any(begins_with(first, closer) for closer in closers)
     return equal > 1 or says_enough

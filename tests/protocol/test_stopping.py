@@ -87,6 +87,9 @@ def test_block_with_its_closing_line(text: str, kept: str | None, last: str | No
         # lines whose depth means nothing
         (StopRule(4, depthless=("#",)), "a\n#if b\n    c\n#endif\nd", "a\n#if b\n    c\n#endif"),
         # eight columns to a tab
+        (StopRule(4, quotes=("`",)), "a`\nb\n`\n    c\nd", "a`\nb\n`\n    c"),
+        (StopRule(4, quotes=("`",)), "a`\\`\nb`\nc", "a`\\`\nb`"),
+        (StopRule(4, quotes=("'''", '"""')), '"""\nit\'\'\'s\n"""\nd', '"""\nit\'\'\'s\n"""'),
         (StopRule(5, tab_columns=8), "\n\ta\n    b", "\n\ta"),
         (StopRule(5, tab_columns=4), "\n\ta\n    b", ""),
     ],
@@ -109,6 +112,7 @@ def check(text: str, rule: StopRule, kept: str | None) -> None:
         one_line=st.booleans(),
         closers=st.sampled_from([(), ("b", "a")]),
         joining=st.sampled_from([(), ("b",)]),
+        quotes=st.sampled_from([(), ("a",)]),
     ),
 )
 def test_text_that_comes_in_pieces_ends_where_the_whole_ends(text: str, cuts: set[int], rule: StopRule) -> None:

@@ -59,6 +59,14 @@ def test_stop_rule(line: str, indent: int | None, *, one_line: bool) -> None:
         ("html", "<div>║\n</div>\n", False),
         ("html", "<head>\n</head>\n<body>║\n</html>\n", True),
         ("typescript", "f(() => {║\n", True),
+        # a word ends where a longer one goes on, closes no bracket, and `;;` no word
+        ("go", "x := &File{║\nfile.body = x\n", True),
+        ("ruby", "File.open(a) do |f|║\nfilename\n", True),
+        ("objective-c", "{\n  ║\n\n@end\n", True),
+        ("objective-c", "@interface A : B\n  ║\n\n@end\n", False),
+        ("objective-cpp", "@interface A : B\n  ║\n\n@end\n", False),
+        ("shellscript", "a)\n    for b in c; do║\n    ;;\n", True),
+        ("shellscript", "a)║\n;;\n", False),
     ],
 )
 def test_the_rule_has_closers_where_the_document_lacks_one(language: str, marked: str, *, lacks: bool) -> None:
@@ -106,6 +114,12 @@ def test_what_joins_a_block_is_its_languages() -> None:
         # on a blank line, through the line that closes what stands around it
         ("c", "    if (x) {\n        ║", "a();\n    }\n    b();", "    if (x) {\n        ⟦a();\n    }⟧"),
         ("python", "x = [\n    ║", "1,\n    2,\n]\ny", "x = [\n    ⟦1,\n    2,\n]⟧"),
+        # lines of a string that the text opens have no depth
+        ("python", "    ║", 'x = """\na\n"""\n    return x\ny', '    ⟦x = """\na\n"""\n    return x⟧'),
+        ("go", "\t║", "x := `\na`\n\ty(x)\n}\n\nfunc f", "\t⟦x := `\na`\n\ty(x)\n}⟧"),
+        ("typescript", "  ║\n", "f(`\na\n`)\n  g()\nh()", "  ⟦f(`\na\n`)\n  g()⟧\n"),
+        # nor those of one that it closes
+        ("python", 'def f():\n    """A.\n    ║', 'B.\n    """\n    x()\ny', 'def f():\n    """A.\n    ⟦B.\n    """\n    x()⟧'),
         # no closer that the document has
         ("c", "if (x) {\n    ║\n}\n", "a();\n}\nb();", "if (x) {\n    ⟦a();⟧\n}\n"),
     ],

@@ -34,6 +34,8 @@ FOURS = "if a:\n    b\nif c:\n    d\n"
         # steps of two stay steps of two, and of four of four
         (TWOS + "if (x) {║", "\n    y\n    if (z) {\n        w\n    }\n}", "\n  y\n  if (z) {\n    w\n  }\n}"),
         (FOURS + "if x:║", "\n  y\n  if z:\n    w", "\n    y\n    if z:\n        w"),
+        (TWOS + "f(() => {║", "\n    y()\n})", "\n  y()\n})"),
+        (TWOS + "x = {║", "\n\ta: 1\n}", "\n  a: 1\n}"),
     ],
 )
 def test_the_step_of_the_document(marked: str, text: str, inserted: str) -> None:
@@ -56,6 +58,11 @@ def test_the_step_of_the_document(marked: str, text: str, inserted: str) -> None
         ("java", TWOS + "f(║", "\n    a,\n    b);"),
         ("python", FOURS + "x = f(║", "a,\n      b)"),
         ("python", FOURS + "if x:║", "\n  y\n     z"),
+        # an expression or a signature that goes on two steps deeper
+        ("cpp", TWOS + "f({║", "\n    a,\n    b\n});"),
+        ("cpp", TWOS + "int f() {\n  ║", "return {\n      a,\n      b};\n}"),
+        ("javascript", TWOS + "x = a\n  ? () =>║", "\n      b()"),
+        ("objective-c", TWOS + "+ (A *)get:║", "\n    (B *)b"),
         # where columns are syntax
         ("yaml", "a:\n    b: 1\nc:\n    d: 1\nsteps:║", "\n  - run: make\n    name: build"),
         # eight columns as a tab
@@ -95,6 +102,9 @@ IF = "class A:\n    def f():\n        for a in b:\n            while c:\n       
         ("x = f(║", "\n    a,\n  b)", None),
         ("║", "if a:\n    b\n  c", "if a:\n    b"),
         ("if a:\n    b\n  c\n║", "d\ne", None),  # the document's own fault
+        # behind a line that closes a bracket, or a comment, a block of further above goes on
+        ("def f(\n    a,\n):\n    ║", "b(\n        a,\n    )\n    return b", None),
+        ("if a:\n    if b:\n        c()\n# d\n        ║", "e()\n    f()", None),
     ],
 )
 def test_end_before_a_dedent_to_no_open_block(marked: str, text: str, inserted: str | None) -> None:
@@ -107,7 +117,7 @@ def test_only_where_indentation_makes_the_blocks() -> None:
 
 
 LINES = st.recursive(
-    st.just("x"),
+    st.sampled_from(["x", "x(\n    x\n)", "def x(\n    x,\n):\n    return x(\n        x\n    )"]),
     lambda inner: st.lists(inner, min_size=1, max_size=3).flatmap(
         lambda blocks: st.sampled_from([" ", "    ", "\t"]).map(
             lambda unit: "if a:\n" + textwrap.indent("\n".join(blocks), unit) + "\nx"

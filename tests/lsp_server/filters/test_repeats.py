@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lsp_server.documents.lexing import MOST_CHARS
 from lsp_server.filters.cursor_context import Insertion
 from lsp_server.filters.order import fitted
 from lsp_server.filters.repeats import cut_at_next_lines, drop_rest_of_line, drop_surplus_closers
@@ -41,6 +42,11 @@ LANGUAGES = ("python", "ruby", "vue", "sql", "shellscript", "markdown", "latex",
         ("f(║)", "')'", "f(⟦')'⟧)"),
         ('f("║")', 'a" + "b', 'f("⟦a" + "b⟧")'),
         ("f('║')", "/', (a, b) => {", "f('⟦/', (a, b) => {⟧)"),
+        # a string begins behind its prefix, and behind an escape that ends the one before it
+        ("print('║')", "a', b'b')", "print('⟦a', b'b⟧')"),
+        ("f(u8'a', u8'║')", "b')", "f(u8'a', u8'⟦b⟧')"),
+        ("f(rb'a', L'║')", "b')", "f(rb'a', L'⟦b⟧')"),
+        ("split '║'", " ' \\t'x'", "split '⟦ ' \\t'x⟧'"),
         # a string in a string, with the same quotes
         ("s = `${p ? `║`}`;", "(${p})` : 'no'}`", "s = `${p ? `⟦(${p})` : 'no'⟧}`;"),
         ('echo "$(f "║")"', '$0") [-n]" >&2', 'echo "$(f "⟦$0") [-n]" >&2⟧'),
@@ -101,6 +107,18 @@ def test_what_the_editor_closed(language: str, marked: str, text: str, expected:
 )
 def test_a_bracket_that_the_document_has_next(language: str, marked: str, text: str, expected: str) -> None:
     assert filtered(drop_surplus_closers, marked, text, language) == expected
+
+
+@pytest.mark.parametrize(
+    ("marked", "text", "expected"),
+    [
+        ("    if (a) {\n        ║\n}\n", "b();\n    }", "    if (a) {\n        ⟦b();\n    }⟧\n}\n"),
+        ("    if (a) {\n        ║\n    }\n}\n", "b();\n    }", "    if (a) {\n        ⟦b();⟧\n    }\n}\n"),
+    ],
+)
+def test_a_deeper_bracket_than_that_of_a_document_too_long_to_be_lexed(marked: str, text: str, expected: str) -> None:
+    head = "// 1) }\n" + "// a\n" * MOST_CHARS + "void f() {\n"
+    assert filtered(drop_surplus_closers, head + marked, text, "c") == head + expected
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
@@ -196,6 +214,11 @@ def test_with_all_filters_the_rest_stands_once(language: str, marked: str, text:
 )
 def test_the_next_lines_are_not_said_again(marked: str, text: str, inserted: str) -> None:
     assert filtered(cut_at_next_lines, marked, text) == marked.replace("║", f"⟦{inserted}⟧" if inserted else "║")
+
+
+def test_a_word_that_begins_like_a_closer_is_none() -> None:
+    marked = "x = 1\n║\nfile.close()\n"  # not `fi`
+    assert filtered(cut_at_next_lines, marked, "file.close()", "lua") == marked
 
 
 def test_the_beginning_of_the_next_line_repeats_it_where_the_text_was_cut() -> None:

@@ -122,7 +122,8 @@ async def test_the_request_says_where_and_how(core: StubCore, session: EditingSe
     assert await session.suggest(document, Query(Position(1, 4))) == (Insertion("1"),)
     (request,) = core.requests
     assert (request.session, request.max_tokens, request.reuse, request.alternatives) == ("me/file:///a", 9, False, 0)
-    assert request.stop == StopRule(indent=4, closers=(")", "]", "}", "</", "/>"), tab_columns=8)
+    quotes = ('"""', "'''")
+    assert request.stop == StopRule(indent=4, closers=(")", "]", "}", "</", "/>"), quotes=quotes, tab_columns=8)
 
 
 async def test_what_a_short_prompt_suggested_stays_while_it_is_typed_and_the_whole_prompt_is_computed(
