@@ -45,9 +45,9 @@ def _joining(context: CursorContext) -> tuple[str, ...]:
 
 def _own_quotes(context: CursorContext) -> tuple[str, ...]:
     """The quotes by which the text opens strings of its own: none if the cursor stands in one already."""
-    above, quotes = context.document[: context.line], context.language.quotes
-    is_open = any((sum(line.count(quote) for line in above) + context.before.count(quote)) % 2 for quote in quotes)
-    return () if is_open else quotes
+    quotes = context.language.quotes
+    above = "".join(context.document[: context.line]) + context.before
+    return () if any(above.count(quote) % 2 for quote in quotes) else quotes
 
 
 def _lacks_closer(context: CursorContext, depth: int) -> bool:
