@@ -64,9 +64,9 @@ class StopRule(Value, frozen=True):
     first non-blank line that is indented by less than `indent` columns (the rest of the cursor's own line does not
     count as a line). Such a line belongs to the block all the same if it begins with one of `depthless`, or if it
     lacks one column and begins with one of `joining`; one that begins with one of `closers`, where the document lacks
-    them, is the block's last line. A line in a string that the completion has opened by one of `quotes` belongs to the
-    block, however deep it is. With `one_line` the block must begin on the next line: a completion that has text
-    on the cursor's line is one line.
+    them, is the block's last line. A line in a string that the completion has opened by one of `quotes` belongs to
+    the block if none of the string's lines before it is as deep as the block. With `one_line` the block must begin on
+    the next line: a completion that has text on the cursor's line is one line.
     """
 
     indent: int | None = None

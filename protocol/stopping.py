@@ -31,7 +31,7 @@ def find_stop(text: str, rule: StopRule, resume_at: int = 0, *, final: bool = Fa
             return newline.start(), newline.start()
     for begin in _LINE_BEGIN.finditer(text, resume_at):
         lacks = rule.indent - columns(begin.group(1), rule.tab_columns)
-        if lacks > 0 and not (rule.quotes and _is_quoted(text[: begin.start()], rule.quotes)):
+        if lacks > 0 and not (rule.quotes and _is_quoted(text[: begin.start()], rule)):
             joining = rule.depthless if lacks > 1 else rule.depthless + rule.joining
             end = _Line(text, begin.end()).end(rule.closers, joining, final=final)
             if end is None:
@@ -44,15 +44,19 @@ def find_stop(text: str, rule: StopRule, resume_at: int = 0, *, final: bool = Fa
     return None, resume_at
 
 
-def _is_quoted(text: str, quotes: tuple[str, ...]) -> bool:
-    """Whether what follows `text` stands in a string that it opens; a backslash escapes a quote."""
-    opened = ""
-    for found in re.finditer("|".join((r"\\.", *map(re.escape, quotes))), text, re.DOTALL):
+def _is_quoted(text: str, rule: StopRule) -> bool:
+    """Whether what follows `text` stands in a string that it opens, none of whose lines was as deep as the block.
+
+    One with such a line, as a docstring, is as deep as its block to its end. A backslash escapes a quote.
+    """
+    opened, begin = "", 0
+    for found in re.finditer("|".join((r"\\.", *map(re.escape, rule.quotes))), text, re.DOTALL):
         if found.group() == opened:
             opened = ""
-        elif not opened and found.group() in quotes:
-            opened = found.group()
-    return bool(opened)
+        elif not opened and found.group() in rule.quotes:
+            opened, begin = found.group(), found.end()
+    indent = rule.indent or 0
+    return bool(opened) and all(columns(line.group(1), rule.tab_columns) < indent for line in _LINE_BEGIN.finditer(text, begin))
 
 
 def begins_with(line: str, beginning: str, *, grows: bool = False) -> bool:

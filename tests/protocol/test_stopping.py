@@ -90,6 +90,7 @@ def test_block_with_its_closing_line(text: str, kept: str | None, last: str | No
         (StopRule(4, quotes=("`",)), "a`\nb\n`\n    c\nd", "a`\nb\n`\n    c"),
         (StopRule(4, quotes=("`",)), "a`\\`\nb`\nc", "a`\\`\nb`"),
         (StopRule(4, quotes=("'''", '"""')), '"""\nit\'\'\'s\n"""\nd', '"""\nit\'\'\'s\n"""'),
+        (StopRule(4, quotes=('"""',)), '"""a\n    b\n"""\nd', '"""a\n    b'),
         (StopRule(5, tab_columns=8), "\n\ta\n    b", "\n\ta"),
         (StopRule(5, tab_columns=4), "\n\ta\n    b", ""),
     ],
