@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -25,7 +24,6 @@ GROUP_WORDS = {"int8": 8, "int4": 4, "centred_int4": 4, "int5": 5, "int6": 6}
 """32-bit words that the numbers of a group take."""
 VALUES_AT_ONCE = 2**16  # packed at once, to keep temporaries small
 STORED_AT_ONCE = 2**19  # of a matrix that the kernel's library reads, without temporaries
-LINE = 64  # bytes of a cache line, as in model.h
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,25 +130,16 @@ def _allocate(units: int, columns: int, packed_type: PackedType) -> tuple[Array,
     groups = columns // GROUP
     match packed_type:
         case "float32":
-            return _empty((units, columns, UNIT, 1), np.float32), None
+            return np.empty((units, columns, UNIT, 1), np.float32), None
         case "bfloat16" | "narrow_float32":
-            return _empty((units, columns // 2, UNIT, 2), np.uint16), None
+            return np.empty((units, columns // 2, UNIT, 2), np.uint16), None
         case "float16":
-            return _empty((units, columns, UNIT, 1), np.float16), None
+            return np.empty((units, columns, UNIT, 1), np.float16), None
         case _:
             of_row = (groups * 2, UNIT) if packed_type == "int6" else (groups, UNIT)
             shape = (groups, 2, UNIT) if packed_type in ("int4", "int5") else of_row
-            scales = _empty((units, *shape), np.float16)
-            return _empty((units, groups * GROUP_WORDS[packed_type], UNIT, 4), np.uint8), scales
-
-
-def _empty(shape: tuple[int, ...], dtype: Any) -> Array:
-    """As NumPy's, but from the beginning of a cache line on: otherwise each vector of 64 bytes lies in two."""
-    size = math.prod(shape) * np.dtype(dtype).itemsize
-    memory = np.empty(size + LINE, np.uint8)
-    first = -memory.ctypes.data % LINE
-    array: Array = memory[first : first + size].view(dtype).reshape(shape)
-    return array
+            scales = np.empty((units, *shape), np.float16)
+            return np.empty((units, groups * GROUP_WORDS[packed_type], UNIT, 4), np.uint8), scales
 
 
 def _pack_rows(weight: Array, columns: int, packed_type: PackedType) -> Array:

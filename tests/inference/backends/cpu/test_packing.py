@@ -90,15 +90,6 @@ def test_a_quantized_matrix_is_packed_as_it_is(quantized_type: QuantizedType, ro
     assert torch.equal(unpack(packed)[:rows, : 3 * GROUP], matrix.dequantized())
 
 
-@pytest.mark.parametrize("quantized_type", [None, "int8", "int4", "centred_int4", "int5", "int6"])
-def test_weights_begin_with_a_cache_line(quantized_type: QuantizedType | None) -> None:
-    for rows in (32, 320, 3200):  # NumPy's own memory begins anywhere in one
-        matrix = torch.ones(rows, 70) if quantized_type is None else random_quantized(rows, 3 * GROUP, quantized_type)
-        packed = pack_matrix(matrix, None, "float32")
-        arrays = [packed.weights] if packed.scales is None else [packed.weights, packed.scales]
-        assert [array.ctypes.data % 64 for array in arrays] == [0] * len(arrays)
-
-
 def test_quantized_numbers_stay_within_127() -> None:
     weight = torch.randn(50, 2 * GROUP, generator=GENERATOR) * torch.logspace(-9, 4, 50)[:, None]
     weight[7] = 0
