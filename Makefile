@@ -19,7 +19,7 @@ ENGINES ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/midfill-test-engines
 KERNEL := setup.py inference/backends/cpu/kernel/decode.cpp $(wildcard inference/backends/cpu/kernel/*.h)
 KERNEL_FLAGS := -std=c++17 -g -O1 -ffp-contract=off -Wall -Wextra -Wno-psabi -Wno-uninitialized -Wno-maybe-uninitialized -pthread
 
-.PHONY: setup test test-lab test-faults test-clients test-engines test-nvim test-vscode test-install test-emacs test-pages test-identity test-random test-gpu test-sanitizers test-levels test-neon pages wheels test-wheel vsix docs lint format clean
+.PHONY: setup test test-lab test-faults test-clients test-engines test-nvim test-vscode test-install test-emacs test-pages test-identity test-random test-triton test-gpu test-sanitizers test-levels test-neon pages wheels test-wheel vsix docs lint format clean
 
 setup: .venv/installed
 
@@ -101,6 +101,15 @@ test-random: setup
 	RANDOM_EDITS=333334 $(BIN)/python -m pytest -s --timeout 14400 tests/test_random_edits.py
 	RANDOM_SESSIONS=8 TEST_EXAMPLES=2000 MIDFILL_EDITS=40 $(BIN)/python -m pytest --timeout 7200 tests/test_sessions.py \
 		tests/test_exactness.py tests/inference/test_speculation.py tests/inference/engine/test_recurrent.py
+
+# The GPU's kernels in Triton's interpreter, on the CPU. Triton (290 MB to download) stays out of .venv, whose torch would use it.
+TRITON := build/triton-3.9.0
+
+test-triton: setup $(TRITON)
+	PYTHONPATH=$(TRITON) $(BIN)/python -m pytest tests/inference/backends/llama/test_split_attention.py tests/bench/proof/test_products.py
+
+$(TRITON):
+	$(PIP_INSTALL) --no-deps --no-compile --target $@ triton==$(@:build/triton-%=%) || { rm -rf $@; exit 1; }
 
 # Proves the GPU path on this machine's GPU (docs/gpu-proof.md); says why where there is none. Needs no network: it takes the
 # python of .venv, if there is one, and installs nothing.
