@@ -28,7 +28,7 @@ from midfill.replay.player import replay
 from midfill.replay.results import summary
 from midfill.replay.trace import read_trace
 from protocol.errors import EngineUnavailable
-from protocol.messages import CompletionRequest, Prompt, StopRule
+from protocol.messages import CompletionRequest, Prompt, Sampling, StopRule
 from protocol.settings import Settings
 from tests.engines.conftest import SLOTS
 from tests.inference.requests import complete_cancelled
@@ -158,6 +158,15 @@ def test_alternatives_differ(engine: RemoteEngine) -> None:
     completion = engine.complete(ask("    return ", alternatives=3))
     texts = [completion.text, *(other.text for other in completion.alternatives)]
     assert len(texts) == len(set(texts)) == 4
+
+
+def test_top_p_counts_the_probabilities_that_temperature_leaves(engine: RemoteEngine) -> None:
+    def texts(top_k: int) -> set[str]:
+        drawn = (Sampling(temperature=1e4, top_p=0.4, top_k=top_k, seed=seed) for seed in range(4))
+        return {engine.complete(ask("    return ", sampling=sampling)).text for sampling in drawn}
+
+    assert len(texts(top_k=2)) == 1  # of two alike, 0.4 has the first one alone
+    assert len(texts(top_k=10)) == 4
 
 
 def test_a_cancelled_request_frees_its_slot(engine: RemoteEngine) -> None:
