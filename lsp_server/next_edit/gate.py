@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal, NamedTuple
 
+from rapidfuzz.distance import Postfix, Prefix
+
 from lsp_server.documents.documents import Position, changed_ranges
 from lsp_server.next_edit.formats import LaidPrompt, NewRegion, shown
 from lsp_server.next_edit.history import Event
@@ -88,8 +90,14 @@ class Hunk(NamedTuple):
 
 
 def hunks_of(old: Sequence[str], new: Sequence[str]) -> tuple[Hunk, ...]:
-    """The hunks that turn the lines `old` into `new`."""
-    return tuple(Hunk(i, tuple(old[i:j]), tuple(new[k:m])) for i, j, k, m in changed_ranges(old, new))
+    """The hunks that turn the lines `old` into `new`; where as many come as go, each line is one."""
+    hunks: list[Hunk] = []
+    for i, j, k, m in changed_ranges(old, new):
+        if j - i == m - k:
+            hunks += (Hunk(i + n, (old[i + n],), (new[k + n],)) for n in range(j - i))
+        else:
+            hunks.append(Hunk(i, tuple(old[i:j]), tuple(new[k:m])))
+    return tuple(hunks)
 
 
 @dataclass(frozen=True)
@@ -153,21 +161,32 @@ def _is_layout(proposal: Proposal) -> bool:
 
 
 def _cuts_the_end(proposal: Proposal) -> bool:
-    """Whether the answer only leaves out the region's last lines, as one does that ended too early."""
-    (hunk,) = proposal.hunks if len(proposal.hunks) == 1 else (Hunk(0, (), ("",)),)
+    """Whether the answer leaves out the region's last lines, as one does that ended too early.
+
+    A last line that is only shorter is missing its end where nothing else differs.
+    """
+    hunk = proposal.hunks[-1]
+    shorter = len(hunk.new) < len(hunk.old) or len(proposal.hunks) == 1
     kept = "\n".join(hunk.old).startswith("\n".join(hunk.new))
-    return kept and hunk.first + len(hunk.old) == len(proposal.old)
+    return shorter and kept and hunk.first + len(hunk.old) == len(proposal.old)
 
 
 def _reverts(proposal: Proposal) -> bool:
-    """Whether a hunk takes back what an event did, in whole lines, unless that was a slip."""
-    done = {
-        (hunk.new, hunk.old)
+    """Whether a hunk restores whole lines that events changed, one after the other, but for slips."""
+    changes = [
+        hunk
         for event in proposal.events
         for hunk in hunks_of(shown(event.old).split("\n"), shown(event.new).split("\n"))
         if not _is_slip(hunk)
-    }
-    return any((hunk.old, hunk.new) in done for hunk in proposal.hunks)
+    ]
+    for hunk in proposal.hunks:
+        known = {hunk.old}
+        for change in reversed(changes):
+            if change.new in known:
+                known.add(change.old)
+        if hunk.new in known:
+            return True
+    return False
 
 
 def _is_slip(hunk: Hunk) -> bool:
@@ -186,11 +205,11 @@ def _was_refused(proposal: Proposal) -> bool:
 
 
 def _doubles(proposal: Proposal) -> bool:
-    """Whether the lines that it inserts stand right behind their place already."""
+    """Whether the lines that it inserts stand right beside their place already, wherever a diff has put them."""
     document = (*proposal.old, *proposal.behind)
     for first, old, new in proposal.hunks:
-        behind = document[first + len(old) : first + len(old) + len(new)]
-        if not old and _squeezed(new) and tuple(behind) == new:
+        beside = Postfix.similarity(document[:first], new) + Prefix.similarity(document[first:], new)
+        if not old and _squeezed(new) and beside >= len(new):
             return True
     return False
 
@@ -210,7 +229,7 @@ SHOWING: dict[str, ShowRule] = {
     "the end is missing": _cuts_the_end,
     "takes an edit back": _reverts,
     "was refused": _was_refused,
-    "repeats what follows": _doubles,
+    "repeats what stands there": _doubles,
     "too long": _is_long,
     "rewrites what is above": _rewrites_above,
 }

@@ -86,7 +86,13 @@ LONG = "".join(f"    y{number} = {number}\n" for number in range(21))
         (TEXT.replace("x = a + 1", "x = a").replace("f(1)", "f(9)"), "takes an edit back"),
         (TEXT[: TEXT.index("    return")], "the end is missing"),
         (TEXT[: TEXT.index("(f(1))")] + "\n", "the end is missing"),
-        (TEXT + "print(f(2))\n", "repeats what follows"),
+        (TEXT[: TEXT.index("    return")].replace("import os", "import re"), "the end is missing"),
+        (TEXT.replace("print(f(1))", "print(f").replace("import os", "import re"), None),
+        (TEXT + "print(f(2))\n", "repeats what stands there"),
+        (
+            TEXT.replace("    return x\n", "    return x\n\n\ndef f(a):\n    x = a + 1\n    return x\n"),
+            "repeats what stands there",
+        ),
         (TEXT.replace("    return", LONG + "    return"), "too long"),
     ],
 )
@@ -95,6 +101,13 @@ def test_why_an_answer_is_not_shown(new: str, reason: str | None) -> None:
     for event in (EVENT, whole):
         events = (event, Event("o.py", 0, ("import os\n",), ("import sys\n",)))
         assert reason_not_to_show(proposal(new, events)) == reason
+
+
+def test_a_line_is_not_taken_back_beside_others_nor_past_a_pause() -> None:
+    line, typed, done = ("    x = a\n",), ("    x = a + \n",), ("    x = a + 1\n",)
+    paused = Event("m.py", 4, line, typed), Event("m.py", 4, typed, done)
+    taken_back = proposal(TEXT.replace("x = a + 1\n    return x", "x = a\n    return a"), paused)
+    assert reason_not_to_show(taken_back) == "takes an edit back"
 
 
 def test_lines_far_above_the_cursor_are_not_rewritten() -> None:
