@@ -44,7 +44,7 @@ CONTEXT_TOKENS = 16_384
 """The longest prompts of these formats, with the answer, need this much; a core gives its model's own limit if less."""
 
 _UNTIL_THE_END = StopRule(indent=0)  # no line is indented by less
-_MOST_REMEMBERED = 16  # edits, to know an undo again
+_MOST_REMEMBERED = 256  # states of a document, to know an undo again
 
 Outcome = Literal["shown", "accepted", "refused"]
 
@@ -97,6 +97,7 @@ class _Edited:
     completed: NextEdit | None = None  # an offer that an edit of one character has just completed, typed or accepted
     was_shown: bool = False  # the offer
     refused: tuple[Hunk, ...] = ()
+    states: deque[int] = field(default_factory=lambda: deque([0], maxlen=_MOST_REMEMBERED))  # see `_neighbours`
     latest: Latest[NextEdit] = field(default_factory=Latest)
     nothing_at: tuple[int, Position] | None = None  # edits and cursor of the last answer
     asked_at: int = 0  # `edits` then
@@ -133,7 +134,6 @@ class NextEdits:
         self._rejections, self._rejected_at = 0, float("-inf")
         self._accepted = False  # since the last request
         self._undone = self._bulk = False  # the last edit
-        self._remembered: deque[tuple[str, Position, str, str]] = deque(maxlen=_MOST_REMEMBERED)
 
     @property
     def enabled(self) -> bool:
@@ -157,11 +157,12 @@ class NextEdits:
         if document is None or not steps:
             edited.anchor = edited.offer = None
             return
-        self._note(opened.document.uri, steps)
+        state = edited.states[-1]
         path, is_private = self._documents.shown_path(opened.document.uri), self._is_private(opened)
         for step in steps:
             before = list(document.lines)
-            change = document.apply(step.edit)
+            change = first, removed, added = document.apply(step.edit)
+            state += _neighbours(document.lines, first, added) - _neighbours(before, first, removed)
             accepted = self._follow(edited, step, document)
             if not is_private:
                 now = time.monotonic()
@@ -169,6 +170,7 @@ class NextEdits:
                 self._recorded.add(opened.document.uri)
             if edited.anchor is not None:  # one that an edit has torn holds its document's first state all the same
                 edited.anchor = edited.anchor.followed(change) or edited.anchor
+        self._note(edited, steps, state)
         if self._rest is not None:
             self._rest.cancel()
         if edited.anchor is not None:  # this document is asked for
@@ -248,14 +250,12 @@ class NextEdits:
         own = verdicts.own(uri)
         return verdicts.is_excluded(uri) and (own is None or own.cause != "unchecked")
 
-    def _note(self, uri: str, steps: Sequence[Replacement]) -> None:
-        """Remember what kind of edit this is."""
+    def _note(self, edited: _Edited, steps: Sequence[Replacement], state: int) -> None:
+        """Remember what kind of edit this is; several characters at once that bring a known state back are an undo."""
         inserted = "".join(step.edit.text for step in steps)
         self._bulk = is_bulk(len(inserted), inserted.count("\n"))
-        (edit, replaced) = steps[-1]
-        inverse = (uri, edit.start, replaced, edit.text)
-        self._undone = len(edit.text) + len(replaced) > 1 and inverse in self._remembered
-        self._remembered.append((uri, edit.start, edit.text, replaced))
+        self._undone = len(steps[-1].edit.text) + len(steps[-1].replaced) > 1 and state in edited.states
+        edited.states.append(state)
 
     def _trigger(self, edited: _Edited) -> Trigger:
         if self._accepted:
@@ -422,6 +422,12 @@ def _before(document: Document, steps: Sequence[Replacement]) -> Document | None
     except BadInput:  # an edit has joined or split a line end of two characters
         return None
     return copy
+
+
+def _neighbours(lines: Sequence[str], first: int, count: int) -> int:
+    """A number for these lines, each with the one above it: by its sum over all changes, a text is known again."""
+    around = lines[max(0, first - 1) : first + count + 1]
+    return sum(map(hash, itertools.pairwise(around if first else ["", *around])))
 
 
 def _is_done(offered: Edit, step: Replacement, document: Document) -> bool:

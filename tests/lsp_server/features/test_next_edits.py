@@ -171,6 +171,21 @@ async def test_what_the_gate_forbids_is_not_offered(editor: Editor, model: FakeC
     assert len(model.asked) == 1
 
 
+async def test_after_undo_or_redo_of_several_keys_nothing_is_asked(editor: Editor, model: FakeCore) -> None:
+    model.answer = says("NO_EDITS\n")
+    for version, key in enumerate("// ", start=4):
+        editor.change(version, (0, version - 4), (0, version - 4), key)
+    editor.change(7, (0, 0), (0, 3), "")
+    assert await ask(editor, 7) == []
+    editor.change(8, (0, 0), (0, 0), "// ")
+    assert await ask(editor, 8) == []
+    assert model.asked == []
+    editor.change(9, (0, 0), (1, 0), "")
+    editor.change(10, (1, 0), (1, 0), "// package http\n")  # moved
+    await ask(editor, 10)
+    assert len(model.asked) == 1
+
+
 async def test_an_offer_follows_the_typing_without_a_request(editor: Editor, model: FakeCore) -> None:
     (edit,) = await ask(editor)
     start = edit["range"]["start"]
