@@ -59,7 +59,7 @@ class Sweep:
     max_event_lines: int = 0  # of an event, before and after; 0 means all
     stop_texts: tuple[str, ...] = ("<|endoftext|>", SEPARATOR)
     max_tokens: int = 1024
-    suffix_first: bool = False
+    history_alone: bool = False
 
     def anchor(
         self,

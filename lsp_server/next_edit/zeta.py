@@ -62,7 +62,7 @@ class Zeta:
     prompt_bytes: int = PROMPT_BYTES
     stop_texts: tuple[str, ...] = (UPDATED,)
     max_tokens: int = 1024
-    suffix_first: bool = True
+    history_alone: bool = True
 
     def anchor(
         self,
@@ -99,9 +99,9 @@ class Zeta:
             snippets=tuple(fitting(snippets, lambda snippet: _bytes(_file(snippet)), room)),
         )
 
-    def keeps(self, anchor: RegionAnchor, lines: Sequence[str], row: int) -> bool:
+    def keeps(self, anchor: RegionAnchor, lines: Sequence[str], row: int) -> bool:  # noqa: ARG002
         """See NextEditFormat."""
-        return anchor.holds(lines, row)
+        return False
 
     def lay(self, anchor: RegionAnchor, lines: Sequence[str], cursor: Position) -> LaidPrompt:
         """See NextEditFormat."""
