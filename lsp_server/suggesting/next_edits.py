@@ -93,6 +93,7 @@ class _Edited:
 
     opened: OpenDocument
     anchor: RegionAnchor | None = None
+    was_left: bool = False  # for another document, whose edits the anchor's events lack
     offer: NextEdit | None = None
     completed: NextEdit | None = None  # an offer that an edit of one character has just completed, typed or accepted
     was_shown: bool = False  # the offer
@@ -158,7 +159,9 @@ class NextEdits:
             edited.anchor = edited.offer = None
             return
         state = edited.states[-1]
+        newest = self._history.newest
         path, is_private = self._documents.shown_path(opened.document.uri), self._is_private(opened)
+        edited.was_left = edited.was_left or (newest is not None and newest.path != path)
         for step in steps:
             before = list(document.lines)
             change = first, removed, added = document.apply(step.edit)
@@ -299,6 +302,7 @@ class NextEdits:
         """The prompt for the cursor; BadInput if the document holds a marker."""
         document = edited.opened.document
         path, snippets = self._documents.shown_path(document.uri), self._snippets(edited.opened)
+        edited.was_left = edited.was_left and not at_rest
         edited.anchor = next_anchor(
             layout, path, document.lines, cursor.line, self._history, snippets, edited.anchor, at_rest=at_rest
         )
@@ -334,7 +338,7 @@ class NextEdits:
             edited.reason = "the file is excluded"
             return None
         try:
-            at_rest = trigger == "acceptance" or self._history.closes(time.monotonic(), path, cursor.line)
+            at_rest = trigger == "acceptance" or edited.was_left or self._history.closes(time.monotonic(), path, cursor.line)
             prompt = self._lay(edited, layout, cursor, at_rest=at_rest)
         except BadInput as error:  # the document holds a marker, or has lines that are too long
             edited.reason = str(error)

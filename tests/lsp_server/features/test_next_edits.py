@@ -13,6 +13,7 @@ import pytest
 from lsp_server.custom_messages import DID_SHOW_EDIT, EDIT_ACCEPTED_COMMAND, EDIT_REFUSED_COMMAND, INLINE_EDIT
 from lsp_server.usage.statistics import read_statistics, statistics_file, total
 from protocol.errors import BadInput
+from protocol.messages import CompletionRequest
 from tests.lsp_server.editor import URI, Editor, editor_on, until
 from tests.lsp_server.fake_core import FakeCore, fails, never, says
 from tests.recorded_next_edits import buffer_of, recorded_answers
@@ -160,6 +161,23 @@ async def test_a_prompt_tells_of_the_last_edit_and_at_rest_it_is_laid_ahead_of_t
     assert model.requests[-1].max_tokens == 0
     assert typed in "".join(model.requests[-1].prompt.marked)
     assert model.requests[-1].session == model.asked[-1].session
+
+
+async def test_a_prompt_tells_of_edits_in_the_document_that_was_left(core: FakeCore, model: FakeCore) -> None:
+    async def unchanged(request: CompletionRequest) -> str:
+        return request.copies
+
+    model.answer = unchanged
+    async with editor_on(core, settings={"nextEditModel": "sweep-a:any", "nextEditEngine": model.url}) as editor:
+        await until(lambda: model.connections)
+        editor.open("f()\n")
+        editor.open("def f(): ...\n", uri="file:///project/b.py")
+        editor.change(2, (0, 0), (0, 0), "a")
+        await ask(editor, 2)
+        editor.change(2, (0, 4), (0, 5), "g", uri="file:///project/b.py")
+        editor.change(3, (0, 1), (0, 1), "b")
+        await ask(editor, 3)
+        assert "def g(): ..." in "".join(model.asked[-1].prompt.marked)
 
 
 async def test_what_the_gate_forbids_is_not_offered(editor: Editor, model: FakeCore) -> None:
