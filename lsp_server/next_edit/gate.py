@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal, NamedTuple
 
-from rapidfuzz.distance import Postfix, Prefix
+from rapidfuzz.distance import Indel, Postfix, Prefix
 
 from lsp_server.documents.documents import Position, changed_ranges
 from lsp_server.next_edit.formats import LaidPrompt, NewRegion, shown
@@ -163,12 +163,16 @@ def _is_layout(proposal: Proposal) -> bool:
 def _cuts_the_end(proposal: Proposal) -> bool:
     """Whether the answer leaves out the region's last lines, as one does that ended too early.
 
-    A last line that is only shorter is missing its end where nothing else differs.
+    Its last line is then more like the one that stood at its place than like the region's last one. A last line that
+    is only shorter is missing its end where nothing else differs.
     """
-    hunk = proposal.hunks[-1]
-    shorter = len(hunk.new) < len(hunk.old) or len(proposal.hunks) == 1
-    kept = "\n".join(hunk.old).startswith("\n".join(hunk.new))
-    return shorter and kept and hunk.first + len(hunk.old) == len(proposal.old)
+    first, old, new = proposal.hunks[-1]
+    if first + len(old) < len(proposal.old):
+        return False
+    if 0 < len(new) < len(old):
+        at_place, at_end = (Indel.normalized_similarity(new[-1], line) for line in (old[len(new) - 1], old[-1]))
+        return at_place > at_end
+    return len(new) < len(old) or (len(proposal.hunks) == 1 and "\n".join(old).startswith("\n".join(new)))
 
 
 def _reverts(proposal: Proposal) -> bool:

@@ -87,6 +87,8 @@ LONG = "".join(f"    y{number} = {number}\n" for number in range(21))
         (TEXT[: TEXT.index("    return")], "the end is missing"),
         (TEXT[: TEXT.index("(f(1))")] + "\n", "the end is missing"),
         (TEXT[: TEXT.index("    return")].replace("import os", "import re"), "the end is missing"),
+        (TEXT[: TEXT.index("    return")].replace("a + 1", "a + 2"), "the end is missing"),
+        (TEXT[: TEXT.index("    x")] + "    return a\n\n\nprint(1)\n", None),
         (TEXT.replace("print(f(1))", "print(f").replace("import os", "import re"), None),
         (TEXT + "print(f(2))\n", "repeats what stands there"),
         (
