@@ -130,17 +130,11 @@ def stats_command(
     html: Annotated[Path | None, typer.Option(help="Write the table as a page, which needs no network.")] = None,
     reset: Annotated[bool, typer.Option("--reset", help="Delete all counts.")] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Delete without a question.")] = False,
-    opens: Annotated[bool, typer.Option("--open", hidden=True)] = False,
-    export: Annotated[str | None, typer.Option(hidden=True)] = None,
 ) -> None:
     """Show what you accepted and kept of suggestions, how much of your code that is, and how fast they came.
 
     midfill counts on this machine only and stores no text. docs/statistics.md defines each figure.
     """
-    if opens:
-        raise BadInput("--open is no longer an option: a browser opens the page that --html writes")
-    if export is not None:
-        raise BadInput("--export is no longer an option: --json prints all counts")
     path = statistics_file()
     if reset:
         if yes or typer.confirm(f"Delete all counts in {path}?"):

@@ -298,18 +298,6 @@ def _read_fields() -> Mapping[str, Setting]:
 SETTINGS = _read_fields()
 """Every setting, by its name."""
 
-REMOVED_SETTINGS: Mapping[str, tuple[Any, str]] = {
-    "exact": (bool, "the CPU kernel gives the same bits with and without cached KV; elsewhere choose dtype float32"),
-    "suggest_in": (list[str], "suggestions come in comments and strings too; `automatic` off brings them on request alone"),
-    "disabled_folders": (list[str], "a `.midfillignore` in the folder that says `*` keeps suggestions out of it"),
-}
-"""Names that were settings, each with the type of its option, and what takes its place."""
-
-REMOVED_CHOICES: Mapping[str, Mapping[str, str]] = {
-    "context_sources": {"visits": "is no longer a source: `similar` and `edits` read the documents where you were"}
-}
-"""What lists of names could hold, by the setting, each with what takes its place."""
-
 CORE_SETTINGS = tuple(field.name for field in fields(CoreSettings) if not SETTINGS[field.name].secret)
 """The core's settings that command lines and address files may show."""
 

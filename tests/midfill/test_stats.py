@@ -13,7 +13,6 @@ from typer.testing import CliRunner
 
 from lsp_server.usage.statistics import Group, Statistics, add_to_file, one_answer, statistics_file, total
 from midfill.commands import app
-from protocol.errors import BadInput
 
 TODAY = Group(date.today().isoformat(), "bundled", "python")
 LAST_WEEK = Group((date.today() - timedelta(days=7)).isoformat(), "[red]other</script>", "go")
@@ -90,13 +89,6 @@ def test_page(tmp_path: Path) -> None:
     assert "[red]other&lt;/script&gt;" in text
     assert "<script" not in text
     assert "[red]other</script>" not in text
-
-
-@pytest.mark.parametrize("option", [["--open"], ["--export", "counts.csv"]])
-def test_an_option_that_is_no_longer_one_is_refused_by_name(option: list[str]) -> None:
-    refusal = CliRunner().invoke(app, ["stats", *option]).exception
-    assert isinstance(refusal, BadInput)
-    assert str(refusal).startswith(f"{option[0]} is no longer an option: ")
 
 
 def test_reset() -> None:
