@@ -161,7 +161,7 @@ def unlikely(percent: float, limit: int, uri: str) -> Reason:
 
 def too_little(uri: str) -> Reason:
     """The suggestion is short, or its end so unlikely, that it is not worth an interruption."""
-    said = "The model is sure of too little to interrupt for: of a few characters, or of none."
+    said = "The model is sure of only a few characters, too few to interrupt you for."
     return Reason("unlikely", "unsure", said, (Action("Show it", SUGGEST_NOW_COMMAND, (uri,)),), lasts=False)
 
 
