@@ -93,7 +93,7 @@ class CoreSettings:
         Weights,
         About(
             "Weight quantization: `int8` doubles the speed on a CPU and saves memory on a GPU; `int4` is smaller "
-            "and faster still and costs some accuracy (on a GPU with `--device cuda`); `fp8`, on newer GPUs, saves memory and "
+            "and faster still and costs some accuracy (on a GPU where `device` is `cuda`); `fp8`, on newer GPUs, saves memory and "
             "time"
         ),
     ] = "auto"
@@ -202,7 +202,7 @@ class Settings(CoreSettings):
         PrepareAhead,
         About(
             "When the core computes a place before you type there: `editing` = as the cursor moves in files that you "
-            "edited within five minutes, not on battery; `always` = wherever the cursor goes"
+            "edited within five minutes, not on battery; `always` = wherever the cursor goes; `never` = only as you type"
         ),
     ] = "editing"
     next_edit_model: Annotated[
