@@ -157,9 +157,9 @@ def stats_command(
 
 def _show(console: Console, summary: Summary, days: int | None, path: Path) -> None:
     whole = summary.total
-    if not summary.groups:
+    if not whole.shown:
         period = f"in the last {days} days" if days else "yet"
-        console.print(f"No suggestion was counted {period}. midfill counts in {path}.", markup=False, soft_wrap=True)
+        console.print(f"No suggestion was shown {period}. midfill counts in {path}.", markup=False, soft_wrap=True)
         return
     since = f"since {summary.first_day}" if summary.first_day else ""
     console.print(f"[bold]midfill on this machine[/] {since}")
@@ -183,5 +183,6 @@ def _table(summary: Summary, days: int) -> Table:
     for section in sections:
         table.add_row()
         for name, statistics in section:
-            table.add_row(escape(name), *cells(statistics))
+            if statistics.shown:
+                table.add_row(escape(name), *cells(statistics))
     return table

@@ -93,8 +93,8 @@ class CoreSettings:
         Weights,
         About(
             "Weight quantization: `int8` doubles the speed on a CPU and saves memory on a GPU; `int4` is smaller "
-            "and faster still and costs some accuracy (on a GPU where `device` is `cuda`); `fp8`, on newer GPUs, saves memory and "
-            "time"
+            "and faster still and costs some accuracy (on a GPU where `device` is `cuda`); `fp8`, on newer GPUs, saves memory "
+            "and time"
         ),
     ] = "auto"
     threads: Annotated[

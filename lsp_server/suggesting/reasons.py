@@ -150,12 +150,14 @@ def nothing_left(rule: str) -> Reason:
     return Reason("filtered", "not shown", f"The model wrote a suggestion, which midfill does not show: {rule}", lasts=False)
 
 
+def how_unlikely(percent: float, limit: int) -> str:
+    """Why a suggestion of this probability is held back, as the end of a sentence."""
+    return f"the average probability of its tokens is {percent:.0f} %, below the setting holdBackPercent ({limit})."
+
+
 def unlikely(percent: float, limit: int, uri: str) -> Reason:
     """The suggestion is held back."""
-    said = (
-        f"A suggestion is not shown, since it is unlikely: the average probability of its tokens is {percent:.0f} %, "
-        f"below the setting holdBackPercent ({limit})."
-    )
+    said = f"A suggestion is not shown, since it is unlikely: {how_unlikely(percent, limit)}"
     return Reason("unlikely", "unlikely", said, (Action("Show it", SUGGEST_NOW_COMMAND, (uri,)),), lasts=False)
 
 

@@ -56,6 +56,12 @@ def test_table() -> None:
     assert str(statistics_file()) in shown
 
 
+def test_a_language_without_suggestions_has_no_row() -> None:
+    count(TODAY)
+    add_to_file(statistics_file(), {(TODAY._replace(language="cobol"), "typed_characters"): 5})
+    assert "cobol" not in run()
+
+
 def test_days() -> None:
     count(TODAY, LAST_WEEK, LAST_YEAR)
     shown = [json.loads(run("--json", *days))["shown"] for days in ([], ["--days", "7"], ["--days", "8"])]
@@ -73,10 +79,11 @@ def test_json() -> None:
 
 
 def test_before_anything_was_shown(tmp_path: Path) -> None:
-    assert "No suggestion was counted yet" in run()
+    add_to_file(statistics_file(), {(TODAY, "typed_characters"): 5})
+    assert "No suggestion was shown yet" in run()
     assert json.loads(run("--json"))["kept_share_30s"] is None
     run("--html", str(tmp_path / "page.html"))
-    assert "No suggestion was counted" in (tmp_path / "page.html").read_text()
+    assert "No suggestion was shown" in (tmp_path / "page.html").read_text()
 
 
 def test_page(tmp_path: Path) -> None:
