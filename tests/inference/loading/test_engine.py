@@ -215,9 +215,11 @@ assert "torch" not in sys.modules
 
 
 @pytest.mark.skipif(unavailable_reason() is not None, reason=str(unavailable_reason()))
-def test_the_kernel_runs_a_quantized_file_without_torch(tmp_path: Path) -> None:
+@pytest.mark.parametrize("scaling", ["none", "linear", "yarn"])
+def test_the_kernel_runs_a_quantized_file_without_torch(tmp_path: Path, scaling: str) -> None:
     """Which takes a second to import, and 250 MB; KV goes to disk and back."""
-    file = write_gguf(tmp_path / "tiny.gguf", write_checkpoint(tmp_path / "tiny", **KERNEL_SHAPE), "Q8_0")
+    changes = {"llama.rope.scaling.type": scaling, "llama.rope.scaling.factor": 4.0}
+    file = write_gguf(tmp_path / "tiny.gguf", write_checkpoint(tmp_path / "tiny", **KERNEL_SHAPE), "Q8_0", changes=changes)
     subprocess.run([sys.executable, "-c", ON_KERNEL, str(file), str(tmp_path / "kv")], check=True)
 
 
