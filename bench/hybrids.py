@@ -22,7 +22,7 @@ from statistics import median
 from typing import Annotated, Any
 
 import typer
-from figures import RANKS, JsonFile, machine, write
+from figures import JsonFile, machine, write
 from hybrid_files import SHAPES, write_file
 from llama_server import LlamaServer, run_llama_server
 from llamacpp import REST_SECONDS, ratios, version
@@ -37,6 +37,7 @@ from inference.checkpoints.checkpoint import open_checkpoint
 from inference.loading.kernel import load_on_kernel
 from inference.loading.options import EngineOptions
 from lsp_server.prompts.anchors import WindowBudget
+from midfill.replay.results import RANKS
 from midfill.replay.trace import read_trace
 
 RESIDENT, NEW = 512, 32  # tokens

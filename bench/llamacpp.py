@@ -25,7 +25,7 @@ from typing import Annotated, Any
 
 import typer
 from checkpoints import MODEL_HELP, model_called
-from figures import RANKS, JsonFile, machine, write
+from figures import JsonFile, machine, write
 from llama_server import LlamaServer, quantize, run_llama_server
 from playing import TRACE, Session, open_midfill
 from rich.console import Console
@@ -35,6 +35,7 @@ from sides import STOP, LlamaSide, MidfillSide, Side, Timed, figures
 from inference.loading.engine import load_engine
 from inference.loading.options import EngineOptions
 from lsp_server.documents.documents import Position
+from midfill.replay.results import RANKS
 from midfill.replay.trace import position_at, read_trace
 from midfill_lab.recipe.to_gguf import write_gguf
 from protocol.messages import CompletionRequest, Prompt

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from statistics import mean
 from typing import Any, Protocol
 
-from figures import percentiles
 from llama_server import LlamaServer
 from playing import Session
 
@@ -15,6 +14,7 @@ from lsp_server.documents.documents import Document, Position
 from lsp_server.prompts.anchors import WindowBudget
 from lsp_server.prompts.planner import PromptPlanner
 from midfill.replay.player import SessionTarget
+from midfill.replay.results import percentiles
 from midfill.replay.trace import Step
 from protocol.messages import Prompt
 
