@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-import sys
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import asdict, dataclass
@@ -23,19 +22,20 @@ from typing import Annotated
 
 import psutil
 import typer
+from clicks import cpu_seconds
 from figures import JsonFile, machine, write
 from rich.console import Console
 
 from lsp_server.documents.documents import Edit, Position
 from lsp_server.launch import WORKERS
 from midfill.headless.environment import private_core_environment, processes_in
-from midfill.headless.lsp_session import LspSession, open_session
+from midfill.headless.lsp_session import LANGUAGE_SERVER, LspSession, open_session
 
 TENTHS = 10
 MOST_GROWTH = 1.05
 FILES = 6  # that a window has open
 KEPT_LINES = 8  # typed lines that stand in a window at a time
-SETTINGS = {"storeMb": 32}  # full within the first tenth: what is kept on purpose is no growth
+SETTINGS: dict[str, object] = {"storeMb": 32}  # full within the first tenth: what is kept on purpose is no growth
 COLUMNS = (" keys", "core MB", "files", "threads", "servers MB", "files", "threads")
 THREADS = 2 + WORKERS + 1  # of a window at most: the event loop's, that of snippets and the workers; its indexer's
 
@@ -106,25 +106,22 @@ def _grows(loads: Sequence[Load], threads: int) -> bool:
 async def _day(files: Sequence[Path], windows: int, keys: int, model: str, rest: float, note: Callable[[Row], None]) -> float:
     """Calls `note` after each tenth of the keys; the seconds of CPU in the rest."""
     chance, done = random.Random(0), 0
-    command = [sys.executable, "-P", "-m", "midfill", "lsp", "--model", model]
     with private_core_environment() as environment:
         async with AsyncExitStack() as stack:
-            opened = [
-                await _open(
-                    await stack.enter_async_context(open_session(command, settings=SETTINGS, environment=environment)), own
-                )
-                for own in (files[index::windows][:FILES] for index in range(windows))
-            ]
+            opened = []
+            for index in range(windows):
+                session = open_session(LANGUAGE_SERVER, settings=SETTINGS | {"model": model}, environment=environment)
+                opened.append(_opened(await stack.enter_async_context(session), files[index::windows][:FILES]))
             for tenth in range(1, TENTHS + 1):
                 while done < keys * tenth // TENTHS:
                     done += await _line(chance.choice(opened), chance)
                 note((done, *_loads(environment)))
-            before = _cpu(environment)
+            before = cpu_seconds(environment)
             await asyncio.sleep(rest)
-            return _cpu(environment) - before
+            return cpu_seconds(environment) - before
 
 
-async def _open(session: LspSession, files: Sequence[Path]) -> Window:
+def _opened(session: LspSession, files: Sequence[Path]) -> Window:
     for path in files:
         session.open(path.as_uri(), "python", path.read_text(encoding="utf-8"))
     return Window(session, [path.as_uri() for path in files], [])
@@ -170,10 +167,6 @@ def _loads(environment: dict[str, str]) -> tuple[Load, Load]:
         for group in groups
     )
     return core, servers
-
-
-def _cpu(environment: dict[str, str]) -> float:
-    return sum(sum(process.cpu_times()[:2]) for process in processes_in(environment))
 
 
 if __name__ == "__main__":

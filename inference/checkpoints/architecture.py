@@ -211,7 +211,11 @@ def _usable_positions(config: Mapping[str, Any], where: str) -> int:
 
 
 def _positive(config: Mapping[str, Any], key: str, where: str) -> int:
-    value = config.get(key)
+    return positive(config.get(key), key, where)
+
+
+def positive(value: Any, key: str, where: str) -> int:
+    """The value of a key, if it is a positive integer; BadModel, naming `where`, otherwise."""
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
         raise BadModel(f"{where}: {key} must be a positive integer, not {value!r}")
     return value

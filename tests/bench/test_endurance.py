@@ -39,14 +39,14 @@ def test_a_row_is_told_when_its_tenth_is_over(monkeypatch: pytest.MonkeyPatch) -
     async def no_session(*_: Any, **__: Any) -> AsyncIterator[None]:
         yield
 
-    async def window(*_: Any) -> Window:
+    def window(*_: Any) -> Window:
         return Window(None, [], [])  # type: ignore[arg-type]
 
     async def one_key(*_: Any) -> int:
         at_keys.append(len(told))
         return 1
 
-    for name, fake in (("open_session", no_session), ("_open", window), ("_line", one_key)):
+    for name, fake in (("open_session", no_session), ("_opened", window), ("_line", one_key)):
         monkeypatch.setattr(endurance, name, fake)
     asyncio.run(_day([], 1, 2 * TENTHS, "tiny", 0.0, told.append))
     assert at_keys == [key // 2 for key in range(2 * TENTHS)]
