@@ -28,7 +28,7 @@
 (defvar-local midfill-next-edit--shown nil "The edit that is shown, as (EDIT BEGIN END TICK).
 TICK is the buffer's when it was shown: a timer or process may change the text later.")
 (defvar-local midfill-next-edit--overlays nil "The overlays that show it.")
-(defvar-local midfill-next-edit--seen nil "The text's tick and the place of the cursor after the last command.")
+(defvar-local midfill-next-edit--seen nil "What `midfill--here' was after the last command.")
 (defvar-local midfill-next-edit--selected nil "When several lines were selected last.")
 (defvar midfill-next-edit--timer nil "The timer that asks.")
 
@@ -47,10 +47,6 @@ TICK is the buffer's when it was shown: a timer or process may change the text l
 
 ;;; When
 
-(defun midfill-next-edit--place ()
-  "The text's tick and the place of the cursor."
-  (cons (buffer-chars-modified-tick) (point)))
-
 (defun midfill-next-edit--selects-lines-p ()
   "Whether several lines are selected."
   (and (use-region-p) (/= (line-number-at-pos (region-beginning)) (line-number-at-pos (region-end)))))
@@ -68,7 +64,7 @@ TICK is the buffer's when it was shown: a timer or process may change the text l
   "Ask for a next edit: KIND is 1 if the user asks, otherwise 2."
   (when (and midfill--open midfill--ready (seq-contains-p midfill--commands "midfill.nextEditAccepted")
              (not (and (= kind 2) (midfill-next-edit--busy-p))))
-    (let ((buffer (current-buffer)) (place (midfill-next-edit--place)))
+    (let ((buffer (current-buffer)) (place (midfill--here)))
       (jsonrpc-async-request
        midfill--connection :textDocument/copilotInlineEdit
        (list :textDocument (list :uri midfill--open :version midfill--version)
@@ -77,7 +73,7 @@ TICK is the buffer's when it was shown: a timer or process may change the text l
        :success-fn (lambda (answer)
                      (when (buffer-live-p buffer)
                        (with-current-buffer buffer
-                         (when (and midfill-mode (equal place (midfill-next-edit--place)))
+                         (when (and midfill-mode (equal place (midfill--here)))
                            (midfill-next-edit--hide)
                            (unless (or (midfill-next-edit--busy-p) (seq-empty-p (plist-get answer :edits)))
                              (let ((edit (elt (plist-get answer :edits) 0)))
@@ -92,11 +88,11 @@ TICK is the buffer's when it was shown: a timer or process may change the text l
       (when (and midfill-mode midfill-automatic) (midfill-next-edit--ask 2)))))
 
 (defun midfill-next-edit--after-command ()
-  "Hide an edit that an edit of the user has left behind, and ask at rest."
+  "Hide an edit that an edit of the user or another window has left behind, and ask at rest."
   (when (midfill-next-edit--selects-lines-p) (setq midfill-next-edit--selected (float-time)))
-  (let ((seen (midfill-next-edit--place)))
+  (let ((seen (midfill--here)))
     (unless (equal seen midfill-next-edit--seen)
-      (unless (equal (car seen) (car midfill-next-edit--seen)) (midfill-next-edit--hide))
+      (unless (equal (butlast seen) (butlast midfill-next-edit--seen)) (midfill-next-edit--hide))
       (setq midfill-next-edit--seen seen)
       (when midfill-next-edit--timer (cancel-timer midfill-next-edit--timer))
       (setq midfill-next-edit--timer
@@ -111,8 +107,9 @@ TICK is the buffer's when it was shown: a timer or process may change the text l
   (when midfill-edit-mode (midfill-edit-mode -1)))
 
 (defun midfill-next-edit--mark (begin end &rest properties)
-  "Show PROPERTIES from BEGIN to END."
+  "Show PROPERTIES from BEGIN to END, in the user's window."
   (let ((overlay (make-overlay begin end)))
+    (overlay-put overlay 'window (get-buffer-window))
     (while properties (overlay-put overlay (pop properties) (pop properties)))
     (push overlay midfill-next-edit--overlays)))
 
@@ -188,7 +185,7 @@ TICK is the buffer's when it was shown: a timer or process may change the text l
 (defun midfill-next-edit--follow ()
   "Offer next edits while `midfill-mode' is on."
   (midfill-next-edit--hide)
-  (setq midfill-next-edit--seen (midfill-next-edit--place))
+  (setq midfill-next-edit--seen (midfill--here))
   (if midfill-mode
       (progn
         (add-hook 'post-command-hook #'midfill-next-edit--after-command t t)

@@ -258,7 +258,7 @@ An indirect buffer shares its text with its base, whose document it is."
 (defvar-local midfill--start nil "A marker where the suggestion's range begins.")
 (defvar-local midfill--end nil "A marker where it ends.")
 (defvar-local midfill--overlay nil "The overlay that shows what is not typed of it.")
-(defvar-local midfill--seen nil "The text's tick and the place of the cursor after the last command.")
+(defvar-local midfill--seen nil "What `midfill--here' was after the last command.")
 
 (defvar midfill-ghost-map
   (let ((map (make-sparse-keymap)))
@@ -273,6 +273,10 @@ An indirect buffer shares its text with its base, whose document it is."
 (define-minor-mode midfill-ghost-mode
   "The keys of a suggestion that is shown; `midfill-mode' switches it."
   :keymap midfill-ghost-map)
+
+(defun midfill--here ()
+  "The text's tick, the window, and the place of the cursor."
+  (list (buffer-chars-modified-tick) (get-buffer-window) (point)))
 
 (defun midfill--clear ()
   "Forget the suggestion."
@@ -294,6 +298,7 @@ An indirect buffer shares its text with its base, whose document it is."
         (if midfill--overlay
             (move-overlay midfill--overlay (point) midfill--end)
           (setq midfill--overlay (make-overlay (point) midfill--end nil t t)))
+        (overlay-put midfill--overlay 'window (get-buffer-window)) ; others on the buffer have cursors of their own
         (overlay-put midfill--overlay 'invisible t) ; what the suggestion replaces
         (let ((ghost (propertize rest 'face 'midfill-ghost)))
           (put-text-property 0 1 'cursor t ghost)
@@ -317,7 +322,7 @@ An indirect buffer shares its text with its base, whose document it is."
 (defun midfill--ask (kind)
   "Ask for a suggestion here: KIND is 1 if the user asks, otherwise 2."
   (when (and midfill--open midfill--ready)
-    (let ((buffer (current-buffer)) (place (cons (buffer-chars-modified-tick) (point))))
+    (let ((buffer (current-buffer)) (place (midfill--here)))
       (jsonrpc-async-request
        midfill--connection :textDocument/inlineCompletion
        (list :textDocument (midfill--document) :position (midfill--position (point)) :context (list :triggerKind kind))
@@ -325,7 +330,7 @@ An indirect buffer shares its text with its base, whose document it is."
        :success-fn (lambda (answer)
                      (when (buffer-live-p buffer)
                        (with-current-buffer buffer
-                         (when (and midfill-mode (equal place (cons (buffer-chars-modified-tick) (point))))
+                         (when (and midfill-mode (equal place (midfill--here)))
                            (midfill--take (if (vectorp answer) answer (plist-get answer :items)))
                            (when (and (= kind 1) (not midfill--item)) (midfill--explain))))))
        :error-fn #'ignore)))) ; a newer request has ended this one, or the server says in its status what is wrong
@@ -339,7 +344,7 @@ An indirect buffer shares its text with its base, whose document it is."
 
 (defun midfill--after-command ()
   "Follow the text and the cursor."
-  (let ((seen (cons (buffer-chars-modified-tick) (point))))
+  (let ((seen (midfill--here)))
     (unless (equal seen midfill--seen)
       (let ((edited (not (equal (car seen) (car midfill--seen)))))
         (setq midfill--seen seen)
@@ -416,7 +421,7 @@ An indirect buffer shares its text with its base, whose document it is."
         (add-hook 'change-major-mode-hook #'midfill--leave nil t)
         (add-hook 'after-set-visited-file-name-hook #'midfill--rename nil t)
         (add-hook 'clone-indirect-buffer-hook #'midfill--cloned nil t)
-        (setq midfill--seen (cons (buffer-chars-modified-tick) (point)))
+        (setq midfill--seen (midfill--here))
         (if (midfill--connect) (midfill--open) (midfill-mode -1)))
     (remove-hook 'before-change-functions #'midfill--before-change t)
     (remove-hook 'after-change-functions #'midfill--after-change t)

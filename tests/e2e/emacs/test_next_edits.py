@@ -201,3 +201,18 @@ def test_it_is_never_beside_ghost_text_nor_asked_for_while_lines_are_selected(op
     assert not soon(lambda: len(script.told("textDocument/copilotInlineEdit")) > asked, 1.0)
     emacs.type("C-g", "Up")
     assert not soon(lambda: len(script.told("textDocument/copilotInlineEdit")) > asked, 1.0)
+
+
+def test_of_two_windows_on_a_buffer_the_users_shows_it(open_emacs: Open, script: Script) -> None:
+    script.answer("ghost", commands=COMMANDS, edit=edit_of(2, 4, 6, "bb"))
+    emacs = open_emacs(TEXT)
+    emacs.type("C-x", "2")
+    emacs.type_text("x")
+    until(lambda: "xghost" in emacs.screen())
+    assert emacs.screen().count("ghost") == 1
+    script.answer("", commands=COMMANDS, edit=edit_of(2, 4, 6, "bb"))
+    emacs.type_text("y")
+    until(lambda: line(emacs, 2) == "c = aabb")
+    assert emacs.screen().count("aabb") == 1
+    emacs.type("C-x", "o")
+    until(lambda: line(emacs, 2) == "c = aa" and emacs.screen().count("aabb") == 1)
