@@ -53,33 +53,30 @@ TICK is the buffer's when it was shown: a timer or process may change the text l
 
 (defun midfill-next-edit--busy-p ()
   "Whether the user is in the middle of something that an edit would disturb."
-  (or buffer-read-only midfill--item completion-in-region-mode (use-region-p) executing-kbd-macro defining-kbd-macro
+  (or buffer-read-only midfill--item completion-in-region-mode (use-region-p) (midfill--repeated-p)
       (bound-and-true-p company-candidates)
-      (bound-and-true-p multiple-cursors-mode)
       (and (fboundp 'yas-active-snippets) (yas-active-snippets))
       (and midfill-next-edit--selected
            (< (- (float-time) midfill-next-edit--selected) midfill-next-edit--selection-seconds))))
 
 (defun midfill-next-edit--ask (kind)
   "Ask for a next edit: KIND is 1 if the user asks, otherwise 2."
-  (when (and midfill--open midfill--ready (seq-contains-p midfill--commands "midfill.nextEditAccepted")
+  (when (and midfill--open (seq-contains-p midfill--commands "midfill.nextEditAccepted")
              (not (and (= kind 2) (midfill-next-edit--busy-p))))
     (let ((buffer (current-buffer)) (place (midfill--here)))
-      (jsonrpc-async-request
-       midfill--connection :textDocument/copilotInlineEdit
+      (midfill--request
+       :textDocument/copilotInlineEdit
        (list :textDocument (list :uri midfill--open :version midfill--version)
              :position (midfill--position (point)) :context (list :triggerKind kind))
-       :timeout nil
-       :success-fn (lambda (answer)
-                     (when (buffer-live-p buffer)
-                       (with-current-buffer buffer
-                         (when (and midfill-mode (equal place (midfill--here)))
-                           (midfill-next-edit--hide)
-                           (unless (or (midfill-next-edit--busy-p) (seq-empty-p (plist-get answer :edits)))
-                             (let ((edit (elt (plist-get answer :edits) 0)))
-                               (when (apply #'midfill-next-edit--reachable-p (midfill-next-edit--ends edit))
-                                 (midfill-next-edit--show edit))))))))
-       :error-fn #'ignore))))
+       (lambda (answer)
+         (when (buffer-live-p buffer)
+           (with-current-buffer buffer
+             (when (and midfill-mode (equal place (midfill--here)))
+               (midfill-next-edit--hide)
+               (unless (or (midfill-next-edit--busy-p) (seq-empty-p (plist-get answer :edits)))
+                 (let ((edit (elt (plist-get answer :edits) 0)))
+                   (when (apply #'midfill-next-edit--reachable-p (midfill-next-edit--ends edit))
+                     (midfill-next-edit--show edit))))))))))))
 
 (defun midfill-next-edit--ask-in (buffer)
   "Ask in BUFFER, if the user is still there."
@@ -141,9 +138,7 @@ TICK is the buffer's when it was shown: a timer or process may change the text l
   "Hide the edit, and run COMMAND of the server on it."
   (let ((arguments (plist-get (plist-get (car midfill-next-edit--shown) :command) :arguments)))
     (midfill-next-edit--hide)
-    (when (midfill--running-p)
-      (jsonrpc-async-request midfill--connection :workspace/executeCommand (list :command command :arguments arguments)
-                             :error-fn #'ignore))))
+    (midfill--request :workspace/executeCommand (list :command command :arguments arguments))))
 
 (defun midfill-go-to-edit ()
   "Jump to the next edit, or apply it if the cursor is in its lines."

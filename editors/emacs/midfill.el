@@ -145,7 +145,7 @@ A failure is told once: hooks of modes start it in every buffer."
      (force-mode-line-update t))
     ('midfill/resync
      (let ((uri (plist-get (plist-get parameters :textDocument) :uri)))
-       (midfill--each-buffer (lambda () (when (equal uri (midfill--buffer-uri)) (midfill--close) (midfill--open))))))
+       (midfill--each-buffer (lambda () (when (equal uri midfill--open) (midfill--close) (midfill--open))))))
     ('window/showMessage (message "midfill: %s" (plist-get parameters :message)))))
 
 (defun midfill--each-buffer (function)
@@ -158,6 +158,13 @@ A failure is told once: hooks of modes start it in every buffer."
   "Send METHOD with PARAMETERS if the server listens."
   (when (and midfill--ready (midfill--running-p))
     (jsonrpc-notify midfill--connection method parameters)))
+
+(defun midfill--request (method parameters &optional take)
+  "Ask METHOD with PARAMETERS if the server listens, and call TAKE with the answer.
+No error is shown: a newer request has ended this one, or the server's status says what is wrong."
+  (when (and midfill--ready (midfill--running-p)) ; Emacs removes what fails from its hooks
+    (jsonrpc-async-request midfill--connection method parameters
+                           :timeout nil :success-fn (or take #'ignore) :error-fn #'ignore)))
 
 (defun midfill-restart ()
   "Start midfill again: the core, which all editors share, and the language server."
@@ -321,26 +328,27 @@ An indirect buffer shares its text with its base, whose document it is."
 
 (defun midfill--ask (kind)
   "Ask for a suggestion here: KIND is 1 if the user asks, otherwise 2."
-  (when (and midfill--open midfill--ready)
+  (when midfill--open
     (let ((buffer (current-buffer)) (place (midfill--here)))
-      (jsonrpc-async-request
-       midfill--connection :textDocument/inlineCompletion
+      (midfill--request
+       :textDocument/inlineCompletion
        (list :textDocument (midfill--document) :position (midfill--position (point)) :context (list :triggerKind kind))
-       :timeout nil
-       :success-fn (lambda (answer)
-                     (when (buffer-live-p buffer)
-                       (with-current-buffer buffer
-                         (when (and midfill-mode (equal place (midfill--here)))
-                           (midfill--take (if (vectorp answer) answer (plist-get answer :items)))
-                           (when (and (= kind 1) (not midfill--item)) (midfill--explain))))))
-       :error-fn #'ignore)))) ; a newer request has ended this one, or the server says in its status what is wrong
+       (lambda (answer)
+         (when (buffer-live-p buffer)
+           (with-current-buffer buffer
+             (when (and midfill-mode (equal place (midfill--here)))
+               (midfill--take (if (vectorp answer) answer (plist-get answer :items)))
+               (when (and (= kind 1) (not midfill--item)) (midfill--explain))))))))))
 
 (defun midfill--explain ()
   "Say why nothing is suggested here."
-  (jsonrpc-async-request
-   midfill--connection :midfill/lastReason (list :textDocument (midfill--document))
-   :success-fn (lambda (reason) (message "midfill: %s" (or (plist-get reason :explanation) "no suggestion")))
-   :error-fn #'ignore))
+  (midfill--request
+   :midfill/lastReason (list :textDocument (midfill--document))
+   (lambda (reason) (message "midfill: %s" (or (plist-get reason :explanation) "no suggestion")))))
+
+(defun midfill--repeated-p ()
+  "Whether the user's keys are repeated where nothing may be suggested: by a macro, or at further cursors."
+  (or executing-kbd-macro defining-kbd-macro (bound-and-true-p multiple-cursors-mode)))
 
 (defun midfill--after-command ()
   "Follow the text and the cursor."
@@ -349,7 +357,7 @@ An indirect buffer shares its text with its base, whose document it is."
       (let ((edited (not (equal (car seen) (car midfill--seen)))))
         (setq midfill--seen seen)
         (when midfill--item (midfill--draw))
-        (cond (buffer-read-only)
+        (cond ((or buffer-read-only (midfill--repeated-p)))
               (edited (when midfill-automatic (midfill--ask 2)))
               (midfill--open
                (midfill--notify :midfill/didMoveCursor
@@ -372,9 +380,8 @@ An indirect buffer shares its text with its base, whose document it is."
       (delete-region (point) end)
       (insert rest)
       (when command
-        (jsonrpc-async-request midfill--connection :workspace/executeCommand
-                               (list :command (plist-get command :command) :arguments (plist-get command :arguments))
-                               :error-fn #'ignore)))))
+        (midfill--request :workspace/executeCommand
+                          (list :command (plist-get command :command) :arguments (plist-get command :arguments)))))))
 
 (defun midfill-accept-word ()
   "Insert the suggestion's next word."
