@@ -358,7 +358,7 @@ An indirect buffer shares its text with its base, whose document it is."
         (setq midfill--seen seen)
         (when midfill--item (midfill--draw))
         (cond ((or buffer-read-only (midfill--repeated-p)))
-              (edited (when midfill-automatic (midfill--ask 2)))
+              (edited (when (and midfill-automatic (memq (bound-and-true-p evil-state) '(nil insert emacs))) (midfill--ask 2)))
               (midfill--open
                (midfill--notify :midfill/didMoveCursor
                                 :textDocument (midfill--document) :position (midfill--position (point)))))))))
@@ -438,6 +438,10 @@ An indirect buffer shares its text with its base, whose document it is."
     (remove-hook 'after-set-visited-file-name-hook #'midfill--rename t)
     (remove-hook 'clone-indirect-buffer-hook #'midfill--cloned t)
     (midfill--leave)))
+
+(declare-function evil-set-command-property "evil-common")
+(with-eval-after-load 'evil ; whose dot repeats keys, where it is not told otherwise
+  (dolist (command '(midfill-accept midfill-accept-word)) (evil-set-command-property command :repeat 'change)))
 
 (provide 'midfill)
 (require 'midfill-next-edit) ; which extends the mode

@@ -30,7 +30,7 @@ INIT = """
 """
 COMMANDS = ["midfill.nextEditAccepted", "midfill.nextEditRefused"]
 TEXT = "a = 1\nb = 2\nc = aa\nd = 4\n"
-Open = Callable[[str], Terminal]
+Open = Callable[..., Terminal]
 
 
 def edit_of(line: int, start: int, end: int, text: str, lines: int = 0) -> dict[str, Any]:
@@ -52,10 +52,10 @@ def open_emacs(script: Script, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setenv("HOME", str(tmp_path))
     with ExitStack() as stack:
 
-        def opened(text: str) -> Terminal:
+        def opened(text: str, before: str = "") -> Terminal:
             words = " ".join(json.dumps(word) for word in script.command)
             init, file = tmp_path / "init.el", tmp_path / "demo.py"
-            init.write_text(INIT.format(folder=MIDFILL_EL, command=words))
+            init.write_text(before + INIT.format(folder=MIDFILL_EL, command=words))
             file.write_text(text)
             command = [EMACS, "-nw", "-Q", "-l", str(init), str(file)]
             terminal = stack.enter_context(running(Path(str(shutil.which("tmux"))), tmp_path, command))
