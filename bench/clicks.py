@@ -10,7 +10,6 @@ are at rest, and moves the cursor to places all over the large file, one every `
 from __future__ import annotations
 
 import asyncio
-import sys
 from typing import Annotated
 
 import typer
@@ -18,7 +17,7 @@ from figures import JsonFile, write
 
 from lsp_server.documents.documents import Edit, Position
 from midfill.headless.environment import private_core_environment, processes_in
-from midfill.headless.lsp_session import LspSession, open_session
+from midfill.headless.lsp_session import LANGUAGE_SERVER, LspSession, open_session
 from protocol.settings import BUNDLED_MODEL
 
 LARGE, SMALL = "file:///bench/large.py", "file:///bench/small.py"
@@ -63,10 +62,8 @@ async def click(session: LspSession, clicks: int, lines: int, seconds: float) ->
 async def measure(model: str, setting: str, clicks: int, lines: int, seconds: float, *, after_edit: bool) -> dict[str, float]:
     """The CPU seconds of the clicks, and the requests that the core answered ahead of a key."""
     with private_core_environment() as environment:
-        command = [sys.executable, "-P", "-m", "midfill", "lsp"]
         settings = {"model": model, "prepareAhead": setting}
-        async with open_session(command, settings=settings, environment=environment) as session:
-            mine = {"MIDFILL_RUNTIME_DIR": environment["MIDFILL_RUNTIME_DIR"]}
+        async with open_session(LANGUAGE_SERVER, settings=settings, environment=environment) as session:
             session.open(SMALL, "python", "x = \n")
             await session.suggest(SMALL, Position(0, 4))
             await session.wait_until_ready(PATIENCE_S)
@@ -74,10 +71,10 @@ async def measure(model: str, setting: str, clicks: int, lines: int, seconds: fl
             if after_edit:
                 session.change(LARGE, [Edit(Position(0, 0), Position(0, 0), "#")])
             await asyncio.sleep(SETTLING_S)
-            before = await rest(mine)
+            before = await rest(environment)
             count = len(session.prefetches)
             await click(session, clicks, lines, seconds)
-            used = await rest(mine) - before
+            used = await rest(environment) - before
             return {"cpu_s": round(used, 2), "prepared": len(session.prefetches) - count}
 
 

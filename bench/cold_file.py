@@ -11,7 +11,6 @@ that follows once the whole prompt is resident. `--model Qwen2.5-1.5B` is a file
 from __future__ import annotations
 
 import asyncio
-import sys
 import time
 from pathlib import Path
 from statistics import median
@@ -25,7 +24,7 @@ from hybrid_files import SHAPES, write_file
 
 from lsp_server.documents.documents import Edit, Position
 from midfill.headless.environment import private_core_environment
-from midfill.headless.lsp_session import Answer, LspSession, open_session
+from midfill.headless.lsp_session import LANGUAGE_SERVER, Answer, LspSession, open_session
 from protocol.settings import BUNDLED_MODEL
 
 SHORT_TOKENS = 1_000  # a prompt of fewer is a short one
@@ -41,11 +40,9 @@ async def measure(model: str, weights: str, files: int, lines: int) -> list[dict
     """The figures of each file, the one from nothing first, and a line for each as soon as it is measured."""
     rows = []
     with private_core_environment() as environment:
-        command = [sys.executable, "-P", "-m", "midfill", "lsp"]
         settings = {"model": model, "weights": weights, "prepareAhead": "editing", "holdBackPercent": 0}
-        mine = {"MIDFILL_RUNTIME_DIR": environment["MIDFILL_RUNTIME_DIR"]}
         since = time.perf_counter()
-        async with open_session(command, settings=settings, environment=environment) as session:
+        async with open_session(LANGUAGE_SERVER, settings=settings, environment=environment) as session:
             used = 0.0
             for number in range(files + 1):
                 uri, middle = f"file:///bench/{number}.py", Position(lines // 2 // 4 * 4 + 1, 0)
@@ -53,10 +50,10 @@ async def measure(model: str, weights: str, files: int, lines: int) -> list[dict
                 text = source(lines).replace("scaled", f"part_{number}").replace("offset", f"base_{number}")
                 session.open(uri, "python", text)
                 first = await key(session, uri, middle, "    ")
-                elapsed, cpu_s = time.perf_counter() - since, cpu_seconds(mine) - used
+                elapsed, cpu_s = time.perf_counter() - since, cpu_seconds(environment) - used
                 if first.cost is not None and first.cost.usage.prompt_tokens < SHORT_TOKENS:
                     await session.wait_for_prefetch(PATIENCE_S)
-                used = await rest(mine)
+                used = await rest(environment)
                 later = await key(session, uri, Position(middle.line, 4), "r")
                 costs = [answer.cost.usage for answer in (first, later) if answer.cost]
                 assert len(costs) == 2, "an answer came without the core"

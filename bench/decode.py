@@ -24,7 +24,7 @@ import transformers
 import typer
 from checkpoints import SHAPES, random_model
 from figures import JsonFile, machine, write
-from proof.models import random_weights
+from proof.models import products, random_weights
 from rich.console import Console
 from rich.table import Table
 
@@ -67,10 +67,7 @@ def kernel(
     weights: DecoderWeights, shape: Architecture, weight_type: WeightType, threads: int, kv: str, level: Level | None = None
 ) -> Engine:
     """The kernel on a workspace of its own, at the given level or at this CPU's best one."""
-    dtype = getattr(torch, kv)
-    workspace = KVWorkspace(
-        KVShape(shape.layers, shape.kv_heads, shape.head_dim, str(dtype).removeprefix("torch.")), max_resident()
-    )
+    workspace = KVWorkspace(KVShape(shape.layers, shape.kv_heads, shape.head_dim, kv), max_resident())
     workspace.buffer.normal_()
     tables = rotation_tables(shape, {}, max_resident(), torch.float32, CPU)
     decoder = KernelDecoder(shape, weights, tables, weight_type, threads, level)
@@ -78,7 +75,7 @@ def kernel(
         f"kernel {weight_type}, KV {kv}",
         threads,
         BITS[weight_type] / 8,
-        dtype.itemsize,
+        workspace.buffer.itemsize,
         lambda resident, new: decoder.choices([Chunk([1] * new, resident, workspace, new)]),
     )
 
@@ -119,11 +116,8 @@ def max_resident() -> int:
 
 def bytes_read(shape: Architecture, engine: Engine, resident: int) -> float:
     """The bytes that one forward reads: every weight of the layers and of the head, and all resident KV."""
-    attended = shape.heads * shape.head_dim
-    qkv = attended + 2 * shape.kv_heads * shape.head_dim
-    layer = shape.hidden * (qkv + attended + 3 * shape.intermediate)
     of_head = max(engine.bytes_per_weight, BITS["int8"] / 8)  # int4's head has 8 bits
-    weights = shape.layers * layer * engine.bytes_per_weight + shape.vocabulary * shape.hidden * of_head
+    weights = products(shape) * engine.bytes_per_weight + shape.vocabulary * shape.hidden * of_head
     return weights + resident * shape.kv_values_per_token * engine.bytes_per_kv_value
 
 

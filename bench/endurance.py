@@ -14,8 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -23,20 +22,21 @@ from typing import Annotated
 
 import psutil
 import typer
+from clicks import cpu_seconds
 from figures import JsonFile, machine, write
 from rich.console import Console
-from rich.table import Table
 
 from lsp_server.documents.documents import Edit, Position
 from lsp_server.launch import WORKERS
 from midfill.headless.environment import private_core_environment, processes_in
-from midfill.headless.lsp_session import LspSession, open_session
+from midfill.headless.lsp_session import LANGUAGE_SERVER, LspSession, open_session
 
 TENTHS = 10
 MOST_GROWTH = 1.05
 FILES = 6  # that a window has open
 KEPT_LINES = 8  # typed lines that stand in a window at a time
-SETTINGS = {"storeMb": 32}  # full within the first tenth: what is kept on purpose is no growth
+SETTINGS: dict[str, object] = {"storeMb": 32}  # full within the first tenth: what is kept on purpose is no growth
+COLUMNS = (" keys", "core MB", "files", "threads", "servers MB", "files", "threads")
 THREADS = 2 + WORKERS + 1  # of a window at most: the event loop's, that of snippets and the workers; its indexer's
 
 
@@ -47,6 +47,10 @@ class Load:
     megabytes: float
     files: int
     threads: int
+
+
+Row = tuple[int, Load, Load]
+"""The keys so far, and what the core and the language servers hold."""
 
 
 @dataclass(slots=True)
@@ -66,23 +70,30 @@ def measure(
     rest: Annotated[float, typer.Option(min=1.0, help="Seconds.")] = 30.0,
     json_file: JsonFile = None,
 ) -> None:
-    """Play the day and print a row for each tenth of it."""
+    """Play the day and print a row after each tenth of it."""
     console = Console()
     files = sorted(path for path in folder.resolve().rglob("*.py") if 2_000 < path.stat().st_size < 40_000)
     if len(files) < windows:
         raise typer.BadParameter(f"{folder} has {len(files)} Python files of 2 to 40 kB: expected {windows} or more")
-    rows, cpu = asyncio.run(_day(files, windows, keys, model, rest))
-    table = Table("keys", "core MB", "files", "threads", "servers MB", "files", "threads")
-    for count, core, servers in rows:
-        values = [f"{each:.0f}" for load in (core, servers) for each in asdict(load).values()]
-        table.add_row(str(count), *values)
-    console.print(table)
+    console.print(_line_of(*COLUMNS))
+    rows = list[Row]()
+
+    def note(row: Row) -> None:
+        rows.append(row)
+        count, *loads = row
+        console.print(_line_of(str(count), *(f"{each:.0f}" for load in loads for each in asdict(load).values())))
+
+    cpu = asyncio.run(_day(files, windows, keys, model, rest, note))
     console.print(f"{cpu:.2f} s of CPU in {rest:.0f} s of rest, {machine()}")
     write(json_file, {"rows": [[n, asdict(core), asdict(servers)] for n, core, servers in rows], "rest_cpu_s": cpu})
     groups = (("core", [core for _, core, _ in rows], 0), ("servers", [servers for *_, servers in rows], windows * THREADS))
     if grown := [name for name, loads, bound in groups if _grows(loads, bound)]:
         console.print(f"grows: {', '.join(grown)}")
         raise typer.Exit(1)
+
+
+def _line_of(*cells: str) -> str:
+    return "  ".join(cell.rjust(len(column)) for cell, column in zip(cells, COLUMNS, strict=True))
 
 
 def _grows(loads: Sequence[Load], threads: int) -> bool:
@@ -92,29 +103,25 @@ def _grows(loads: Sequence[Load], threads: int) -> bool:
     return after.megabytes > MOST_GROWTH * before.megabytes or after.files > before.files or more_threads
 
 
-async def _day(
-    files: Sequence[Path], windows: int, keys: int, model: str, rest: float
-) -> tuple[list[tuple[int, Load, Load]], float]:
-    chance, rows, done = random.Random(0), [], 0
-    command = [sys.executable, "-P", "-m", "midfill", "lsp", "--model", model]
+async def _day(files: Sequence[Path], windows: int, keys: int, model: str, rest: float, note: Callable[[Row], None]) -> float:
+    """Calls `note` after each tenth of the keys; the seconds of CPU in the rest."""
+    chance, done = random.Random(0), 0
     with private_core_environment() as environment:
         async with AsyncExitStack() as stack:
-            opened = [
-                await _open(
-                    await stack.enter_async_context(open_session(command, settings=SETTINGS, environment=environment)), own
-                )
-                for own in (files[index::windows][:FILES] for index in range(windows))
-            ]
+            opened = []
+            for index in range(windows):
+                session = open_session(LANGUAGE_SERVER, settings=SETTINGS | {"model": model}, environment=environment)
+                opened.append(_opened(await stack.enter_async_context(session), files[index::windows][:FILES]))
             for tenth in range(1, TENTHS + 1):
                 while done < keys * tenth // TENTHS:
                     done += await _line(chance.choice(opened), chance)
-                rows.append((done, *_loads(environment)))
-            before = _cpu(environment)
+                note((done, *_loads(environment)))
+            before = cpu_seconds(environment)
             await asyncio.sleep(rest)
-            return rows, _cpu(environment) - before
+            return cpu_seconds(environment) - before
 
 
-async def _open(session: LspSession, files: Sequence[Path]) -> Window:
+def _opened(session: LspSession, files: Sequence[Path]) -> Window:
     for path in files:
         session.open(path.as_uri(), "python", path.read_text(encoding="utf-8"))
     return Window(session, [path.as_uri() for path in files], [])
@@ -160,10 +167,6 @@ def _loads(environment: dict[str, str]) -> tuple[Load, Load]:
         for group in groups
     )
     return core, servers
-
-
-def _cpu(environment: dict[str, str]) -> float:
-    return sum(sum(process.cpu_times()[:2]) for process in processes_in(environment))
 
 
 if __name__ == "__main__":

@@ -18,18 +18,18 @@ import time
 from collections.abc import Iterator
 from operator import truediv
 from pathlib import Path
-from statistics import mean, median
+from statistics import median
 from typing import Annotated, Any
 
 import typer
-from figures import RANKS, JsonFile, machine, percentiles, write
+from figures import JsonFile, machine, write
 from hybrid_files import SHAPES, write_file
 from llama_server import LlamaServer, run_llama_server
 from llamacpp import REST_SECONDS, ratios, version
 from playing import TRACE, Session, open_midfill
 from rich.console import Console
 from rich.table import Table
-from sides import LlamaSide, MidfillSide, Timed
+from sides import LlamaSide, MidfillSide, Timed, figures
 
 from inference.backends.model import Chunk, Model
 from inference.checkpoints.architecture import Architecture
@@ -37,6 +37,7 @@ from inference.checkpoints.checkpoint import open_checkpoint
 from inference.loading.kernel import load_on_kernel
 from inference.loading.options import EngineOptions
 from lsp_server.prompts.anchors import WindowBudget
+from midfill.replay.results import RANKS
 from midfill.replay.trace import read_trace
 
 RESIDENT, NEW = 512, 32  # tokens
@@ -86,7 +87,7 @@ def decoding(file: Path, program: Path, threads: int, rounds: int) -> dict[str, 
 
 
 async def keystrokes(file: Path, program: Path, threads: int, session: Session) -> dict[str, Any]:
-    """Percentiles of the times and of the recomputed tokens of both sides' keystrokes."""
+    """The figures of both sides' keystrokes."""
     windows = {"prefixTokens": WINDOWS.prefix_tokens, "suffixTokens": WINDOWS.suffix_tokens}
     settings = {"model": str(file), "multiLine": False, "threads": threads, **windows}
     times: dict[str, list[Timed]] = {OURS: [], THEIRS: []}
@@ -101,14 +102,7 @@ async def keystrokes(file: Path, program: Path, threads: int, session: Session) 
                 else:
                     times[THEIRS].append(await theirs.play(step))
     counted = {OURS: times[OURS][WARM_UP:], THEIRS: times[THEIRS][1:]}
-    return {
-        name: {
-            "time_to_suggestion_ms": percentiles([keystroke.milliseconds for keystroke in timed]),
-            "recomputed_tokens": percentiles([keystroke.recomputed_tokens for keystroke in timed]),
-            "generated_tokens_mean": mean(keystroke.generated_tokens for keystroke in timed),
-        }
-        for name, timed in counted.items()
-    }
+    return {name: figures(timed) for name, timed in counted.items()}
 
 
 def rows(decoded: dict[str, list[float]], played: dict[str, Any]) -> Iterator[list[str]]:

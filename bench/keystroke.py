@@ -25,12 +25,13 @@ from typing import Annotated, Any
 
 import typer
 from checkpoints import MODEL_HELP, model_called
-from figures import JsonFile, machine, percentiles, write
+from figures import JsonFile, machine, write
 from playing import TRACE, Session, open_midfill
 from rich.console import Console
 from rich.table import Table
 
 from midfill.replay.player import StepResult
+from midfill.replay.results import percentiles
 from midfill.replay.trace import read_trace
 
 

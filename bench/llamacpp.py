@@ -25,16 +25,17 @@ from typing import Annotated, Any
 
 import typer
 from checkpoints import MODEL_HELP, model_called
-from figures import RANKS, JsonFile, machine, percentiles, write
+from figures import JsonFile, machine, write
 from llama_server import LlamaServer, quantize, run_llama_server
 from playing import TRACE, Session, open_midfill
 from rich.console import Console
 from rich.table import Table
-from sides import STOP, LlamaSide, MidfillSide, Side, Timed
+from sides import STOP, LlamaSide, MidfillSide, Side, Timed, figures
 
 from inference.loading.engine import load_engine
 from inference.loading.options import EngineOptions
 from lsp_server.documents.documents import Position
+from midfill.replay.results import RANKS
 from midfill.replay.trace import position_at, read_trace
 from midfill_lab.recipe.to_gguf import write_gguf
 from protocol.messages import CompletionRequest, Prompt
@@ -99,20 +100,15 @@ async def play_in_turns(sides: Sequence[Side], session: Session) -> dict[str, li
     return {name: timed[session.warm_up :] for name, timed in times.items()}
 
 
-def figures(times: dict[str, list[Timed]]) -> dict[str, Any]:
-    """The percentiles of each side, and their ratios to those of midfill's sides."""
+def compared(times: dict[str, list[Timed]]) -> dict[str, Any]:
+    """The figures of each side, and their ratios to those of midfill's sides."""
     taken = {name: [keystroke.milliseconds for keystroke in timed] for name, timed in times.items()}
-    rows = {}
-    for name, timed in times.items():
-        theirs = percentiles(taken[name])
-        rows[name] = {
-            "time_to_suggestion_ms": theirs,
-            "times": {ours: ratios(percentiles(taken[ours]), theirs) for ours in OURS},
-            "times_per_key": {ours: median(map(truediv, taken[name], taken[ours])) for ours in OURS},
-            "recomputed_tokens": percentiles([keystroke.recomputed_tokens for keystroke in timed]),
-            "generated_tokens_mean": mean(keystroke.generated_tokens for keystroke in timed),
-            "forwards_mean": mean(keystroke.forwards for keystroke in timed) if name in OURS else None,
-        }
+    rows = {name: figures(timed) for name, timed in times.items()}
+    for name, row in rows.items():
+        theirs = row["time_to_suggestion_ms"]
+        row["times"] = {ours: ratios(rows[ours]["time_to_suggestion_ms"], theirs) for ours in OURS}
+        row["times_per_key"] = {ours: median(map(truediv, taken[name], taken[ours])) for ours in OURS}
+        row["forwards_mean"] = mean(keystroke.forwards for keystroke in times[name]) if name in OURS else None
     return rows
 
 
@@ -133,7 +129,7 @@ async def compare(model: str, session: Session, peer: Peer, folder: Path) -> dic
                 opened = open_midfill(session, {**settings, "weights": weights})
                 ours.append(MidfillSide(name, await stack.enter_async_context(opened)))
             times = await play_in_turns([*ours, *theirs], session)
-    return {"keystrokes": session.limit, "agreement": agreed, "sides": figures(times)}
+    return {"keystrokes": session.limit, "agreement": agreed, "sides": compared(times)}
 
 
 def _anywhere(text: str, index: int) -> Position:

@@ -122,9 +122,7 @@ def residency(
 ) -> None:
     """Recomputed tokens a request, on part of a recorded session."""
     session, encode = read_trace(trace), encoder(read_tokenizer(tokenizer))
-    related = Snippet(
-        "related.py", Path(__file__).parents[1].joinpath("lsp_server/documents/documents.py").read_text()[:RELATED_CHARS]
-    )
+    related = Snippet("related.py", RELATED.read_text(encoding="utf-8")[:RELATED_CHARS])
     rest_s = rest if rest is not None else PAUSE_S if _has_fractions(session) else 2 * PAUSE_S
     table = Table(title=f"{session.name}, {begin} to {end}, a rest of {rest_s:g} s", title_justify="left")
     for column in ("layout", "prompt", "requests", "mean", "p50", "p90", "rests", "mean of a rest"):

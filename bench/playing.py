@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -10,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from midfill.headless.environment import private_core_environment
-from midfill.headless.lsp_session import open_session
+from midfill.headless.lsp_session import LANGUAGE_SERVER, open_session
 from midfill.replay.player import SessionTarget
 from midfill.replay.trace import Step, Trace, play, text_at
 
@@ -51,8 +50,7 @@ async def open_midfill(played: Session, settings: Mapping[str, object]) -> Async
     shown = {"holdBackPercent": 0, "shortenUnlikely": False, "maxTokens": played.max_new_tokens}
     given = {**shown, "debounceMs": 0, "otherFiles": False, **settings}
     with private_core_environment() as environment:
-        command = [sys.executable, "-m", "midfill", "lsp"]
-        async with open_session(command, settings=given, environment=environment) as session:
+        async with open_session(LANGUAGE_SERVER, settings=given, environment=environment) as session:
             target = SessionTarget(session, played.language, played.text)
             await session.wait_until_ready(START_SECONDS)
             yield target

@@ -16,6 +16,7 @@ from typing import Annotated
 from unittest.mock import patch
 
 import typer
+from playing import TRACE
 from proof.requests_file import RECORDED, write_requests
 
 from inference.engine.engine import Engine
@@ -26,7 +27,6 @@ from midfill.replay.trace import play, read_trace, text_at
 from protocol.messages import Completion, CompletionRequest
 from protocol.settings import Settings
 
-TRACE = Path(__file__).parents[1] / "tests" / "data" / "rustcode-3000-3400.json.gz"
 MAX_NEW_TOKENS = 24
 CONTEXT_TOKENS = 8192
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from statistics import mean
+from typing import Any, Protocol
 
 from llama_server import LlamaServer
 from playing import Session
@@ -12,6 +14,7 @@ from lsp_server.documents.documents import Document, Position
 from lsp_server.prompts.anchors import WindowBudget
 from lsp_server.prompts.planner import PromptPlanner
 from midfill.replay.player import SessionTarget
+from midfill.replay.results import percentiles
 from midfill.replay.trace import Step
 from protocol.messages import Prompt
 
@@ -27,6 +30,15 @@ class Timed:
     recomputed_tokens: int
     generated_tokens: int
     forwards: int | None = None  # None if the side does not report it; fewer than tokens when drafts are accepted
+
+
+def figures(timed: Sequence[Timed]) -> dict[str, Any]:
+    """Percentiles of the times and of the recomputed tokens, and how many tokens were generated."""
+    return {
+        "time_to_suggestion_ms": percentiles([keystroke.milliseconds for keystroke in timed]),
+        "recomputed_tokens": percentiles([keystroke.recomputed_tokens for keystroke in timed]),
+        "generated_tokens_mean": mean(keystroke.generated_tokens for keystroke in timed),
+    }
 
 
 class Side(Protocol):

@@ -32,7 +32,7 @@ from urllib.parse import urlsplit
 
 import psutil
 import typer
-from figures import JsonFile, machine, percentiles, write
+from figures import JsonFile, machine, write
 from playing import MOVE_S, parts_of
 from rich.console import Console
 from rich.progress import Progress
@@ -47,6 +47,7 @@ from lsp_server.suggesting.editing_session import EditingSession
 from lsp_server.suggesting.queries import Query
 from lsp_server.suggesting.requests import PromptCost
 from midfill.headless.environment import private_core_environment
+from midfill.replay.results import percentiles
 from midfill.replay.trace import Trace, play, read_trace
 from protocol.errors import Cancelled, MidfillError
 from protocol.messages import Completion, CompletionRequest, CoreStatus, Prompt

@@ -13,7 +13,7 @@ from typing import Any
 
 from pygls.progress import Progress
 
-from lsp_server.server import ShownProgress
+from lsp_server.notices import ShownProgress
 from protocol.errors import MidfillError
 from protocol.messages import megabytes
 from protocol.settings import Settings, chosen_settings

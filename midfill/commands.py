@@ -37,11 +37,6 @@ from protocol.settings import CORE_SETTINGS, Settings
 
 _ADDED = "midfill.commands"
 _LAB = ("eval", "train")
-_GONE = {
-    "cores": "`midfill core list` lists the cores, and `midfill core stop` and so on control them",
-    "dashboard": "`midfill play` shows what each key costs, `midfill core list` and `/metrics` what is resident",
-    "demo": "`midfill play` shows in the browser what each key costs, `midfill replay` counts it",
-}
 
 
 class Commands(TyperGroup):
@@ -64,8 +59,6 @@ class Commands(TyperGroup):
             added = typer.Typer(rich_markup_mode=None, add_completion=False)
             added.command(cmd_name)(command)
             return typer.main.get_command(added)
-        if cmd_name in _GONE:
-            raise BadInput(f"`midfill {cmd_name}` is no longer a command: {_GONE[cmd_name]}")
         if cmd_name in _LAB:
             raise BadInput(
                 f"`midfill {cmd_name}` is part of the package midfill-lab: run `make setup` in the clone, "
@@ -105,15 +98,13 @@ def midfill(
     """Local code completion that computes only what you typed."""
 
 
-def lsp(settings: Settings, tcp: Annotated[str | None, typer.Option(hidden=True)] = None) -> None:
+def lsp(settings: Settings) -> None:
     """Run the language server that editors talk to.
 
     It speaks LSP over stdio, and finds or starts the core.
     """
     from lsp_server.launch import run_stdio
 
-    if tcp is not None:
-        raise BadInput(f"--tcp {tcp}: the language server speaks over stdio alone; let the editor start `midfill lsp`")
     run_stdio(settings)
 
 

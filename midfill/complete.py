@@ -146,10 +146,10 @@ def complete_command(
         return
     typer.echo(result.text)
     if result.percent is not None and _is_held_back(result, settings):
-        from lsp_server.suggesting.reasons import unlikely
+        from lsp_server.suggesting.reasons import how_unlikely
 
-        reason = unlikely(result.percent, settings.hold_back_percent, "")
-        typer.echo(f"midfill: editors show this suggestion only on request. {reason.explanation}", err=True)
+        why = how_unlikely(result.percent, settings.hold_back_percent)
+        typer.echo(f"midfill: editors show this suggestion only on request: {why}", err=True)
 
 
 async def complete(settings: Settings, place: FilePosition, waiting: Waiting, *, may_start: bool) -> Result:

@@ -7,12 +7,12 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -33,21 +33,11 @@ from protocol.rendezvous import (
 from protocol.settings import LOCAL_ENGINE, SETTINGS, Settings, option_name
 from protocol.settings_sources import with_environment
 
-_LIMITS = "users take turns, and 64 requests of each may wait"
-
 
 @dataclass(frozen=True, kw_only=True)
 class CoreOptions:
     """The options, besides settings, as the command line spells them."""
 
-    removed: ClassVar[Mapping[str, tuple[type, str]]] = {
-        "user_requests": (str, _LIMITS),
-        "user_queue": (str, _LIMITS),
-        "user_tokens_per_minute": (str, _LIMITS),
-        "separate_users": (bool, "start a core for each user whose prompts must not be reused for others"),
-        "drain_s": (str, "requests at work have three seconds to finish, and language servers ask again"),
-        "log_format": (str, "/metrics counts the requests of each user"),
-    }
     host: Annotated[str, typer.Option(help="Address to listen on; other machines can connect if it is not loopback.")] = (
         "127.0.0.1"
     )

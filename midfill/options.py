@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, get_origin, get_type_hints
@@ -12,7 +12,7 @@ from typing import Annotated, Any, TypeVar, get_origin, get_type_hints
 import typer
 
 from protocol.errors import BadInput
-from protocol.settings import REMOVED_SETTINGS, SETTINGS, Setting, Settings, option_name
+from protocol.settings import SETTINGS, Setting, Settings, option_name
 from protocol.settings_sources import read_environment, with_options
 
 
@@ -25,7 +25,6 @@ def takes_settings(
     the errors of bad variables are not raised but passed to the command as `refused`.
     """
     shown = {name: _option(setting) for name, setting in SETTINGS.items() if name in only}
-    shown |= {name: _hidden(type_) for name, (type_, _) in REMOVED_SETTINGS.items()}  # refused by name
     options = [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=option) for name, option in shown.items()
     ]
@@ -54,11 +53,6 @@ def _shown_as(
     wrapper.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     wrapper.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     return wrapper
-
-
-def _hidden(type_: Any) -> Any:
-    """The annotation of an option that is refused by name."""
-    return Annotated[type_ | None, typer.Option(hidden=True)]
 
 
 def _option(setting: Setting) -> Any:
@@ -92,10 +86,7 @@ def chosen(option: str, names: str, known: tuple[Name, ...]) -> tuple[Name, ...]
 
 
 def takes_options(command: Callable[..., None]) -> Callable[..., None]:
-    """`command(arguments=..., **its own)` as a typer command with an option per field of the dataclass `arguments`.
-
-    Options that its `removed` names are refused, each with its type and what takes its place. Raises BadInput.
-    """
+    """`command(arguments=..., **its own)` as a typer command with an option per field of the dataclass `arguments`."""
     own = dict(inspect.signature(command, eval_str=True).parameters)
     kind = own.pop("arguments").annotation
     hints = get_type_hints(kind, include_extras=True)
@@ -103,20 +94,12 @@ def takes_options(command: Callable[..., None]) -> Callable[..., None]:
         inspect.Parameter(field.name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=hints[field.name])
         for field in fields(kind)
     ]
-    removed: Mapping[str, tuple[type, str]] = getattr(kind, "removed", {})
-    hidden = [
-        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=_hidden(type_))
-        for name, (type_, _) in removed.items()
-    ]
 
     def wrapper(**arguments: Any) -> None:
-        for name, (_, instead) in removed.items():
-            if arguments.pop(name) is not None:
-                raise BadInput(f"{option_name(name)} is no longer an option: {instead}")
         values = {option.name: arguments.pop(option.name) for option in options}
         command(**arguments, arguments=kind(**values))
 
-    return _shown_as(command, wrapper, [*own.values(), *options, *hidden])
+    return _shown_as(command, wrapper, [*own.values(), *options])
 
 
 def check_writable(path: Path | None) -> None:

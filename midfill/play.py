@@ -74,7 +74,8 @@ def make_app(settings: Settings, port: int, keys: PageKeys, connections: Connect
 
     async def converse(websocket: WebSocket) -> None:
         await websocket.accept(SUBPROTOCOL)
-        outbox = Outbox(websocket, partial(connections.abort, websocket.scope["client"]))
+        address = websocket.scope["client"], websocket.scope["server"]
+        outbox = Outbox(websocket, partial(connections.abort, address))
         sending = asyncio.create_task(outbox.run())
         server = make_server(settings)
         server.protocol.set_writer(_PageWriter(outbox), include_headers=False)

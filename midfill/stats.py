@@ -130,17 +130,11 @@ def stats_command(
     html: Annotated[Path | None, typer.Option(help="Write the table as a page, which needs no network.")] = None,
     reset: Annotated[bool, typer.Option("--reset", help="Delete all counts.")] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Delete without a question.")] = False,
-    opens: Annotated[bool, typer.Option("--open", hidden=True)] = False,
-    export: Annotated[str | None, typer.Option(hidden=True)] = None,
 ) -> None:
     """Show what you accepted and kept of suggestions, how much of your code that is, and how fast they came.
 
     midfill counts on this machine only and stores no text. docs/statistics.md defines each figure.
     """
-    if opens:
-        raise BadInput("--open is no longer an option: a browser opens the page that --html writes")
-    if export is not None:
-        raise BadInput("--export is no longer an option: --json prints all counts")
     path = statistics_file()
     if reset:
         if yes or typer.confirm(f"Delete all counts in {path}?"):
@@ -163,9 +157,9 @@ def stats_command(
 
 def _show(console: Console, summary: Summary, days: int | None, path: Path) -> None:
     whole = summary.total
-    if not summary.groups:
+    if not whole.shown:
         period = f"in the last {days} days" if days else "yet"
-        console.print(f"No suggestion was counted {period}. midfill counts in {path}.", markup=False, soft_wrap=True)
+        console.print(f"No suggestion was shown {period}. midfill counts in {path}.", markup=False, soft_wrap=True)
         return
     since = f"since {summary.first_day}" if summary.first_day else ""
     console.print(f"[bold]midfill on this machine[/] {since}")
@@ -189,5 +183,6 @@ def _table(summary: Summary, days: int) -> Table:
     for section in sections:
         table.add_row()
         for name, statistics in section:
-            table.add_row(escape(name), *cells(statistics))
+            if statistics.shown:
+                table.add_row(escape(name), *cells(statistics))
     return table

@@ -93,8 +93,8 @@ class CoreSettings:
         Weights,
         About(
             "Weight quantization: `int8` doubles the speed on a CPU and saves memory on a GPU; `int4` is smaller "
-            "and faster still and costs some accuracy (on a GPU with `--device cuda`); `fp8`, on newer GPUs, saves memory and "
-            "time"
+            "and faster still and costs some accuracy (on a GPU where `device` is `cuda`); `fp8`, on newer GPUs, saves memory "
+            "and time"
         ),
     ] = "auto"
     threads: Annotated[
@@ -202,7 +202,7 @@ class Settings(CoreSettings):
         PrepareAhead,
         About(
             "When the core computes a place before you type there: `editing` = as the cursor moves in files that you "
-            "edited within five minutes, not on battery; `always` = wherever the cursor goes"
+            "edited within five minutes, not on battery; `always` = wherever the cursor goes; `never` = only as you type"
         ),
     ] = "editing"
     next_edit_model: Annotated[
@@ -297,18 +297,6 @@ def _read_fields() -> Mapping[str, Setting]:
 
 SETTINGS = _read_fields()
 """Every setting, by its name."""
-
-REMOVED_SETTINGS: Mapping[str, tuple[Any, str]] = {
-    "exact": (bool, "the CPU kernel gives the same bits with and without cached KV; elsewhere choose dtype float32"),
-    "suggest_in": (list[str], "suggestions come in comments and strings too; `automatic` off brings them on request alone"),
-    "disabled_folders": (list[str], "a `.midfillignore` in the folder that says `*` keeps suggestions out of it"),
-}
-"""Names that were settings, each with the type of its option, and what takes its place."""
-
-REMOVED_CHOICES: Mapping[str, Mapping[str, str]] = {
-    "context_sources": {"visits": "is no longer a source: `similar` and `edits` read the documents where you were"}
-}
-"""What lists of names could hold, by the setting, each with what takes its place."""
 
 CORE_SETTINGS = tuple(field.name for field in fields(CoreSettings) if not SETTINGS[field.name].secret)
 """The core's settings that command lines and address files may show."""

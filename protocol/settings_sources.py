@@ -17,17 +17,7 @@ from typing import Any, get_origin
 import msgspec
 
 from protocol.errors import BadSettings
-from protocol.settings import (
-    ENVIRONMENT_PREFIX,
-    REMOVED_CHOICES,
-    REMOVED_SETTINGS,
-    SETTINGS,
-    Setting,
-    Settings,
-    json_name,
-    option_name,
-    variable_name,
-)
+from protocol.settings import ENVIRONMENT_PREFIX, SETTINGS, Setting, Settings, json_name, option_name, variable_name
 
 # Variables of the same prefix that are no settings: the folders of `protocol.rendezvous`, the kernel's level
 # (`inference.backends.cpu`), and the tests' folder of large files.
@@ -62,7 +52,7 @@ def read_environment(base: Settings, environment: Mapping[str, str]) -> tuple[Se
         if not variable.startswith(ENVIRONMENT_PREFIX) or variable in _OTHER_VARIABLES or not text:
             continue
         name = variable.removeprefix(ENVIRONMENT_PREFIX).lower()
-        if not difflib.get_close_matches(name, (*SETTINGS, *REMOVED_SETTINGS), n=1, cutoff=_MISSPELT):
+        if not difflib.get_close_matches(name, SETTINGS, n=1, cutoff=_MISSPELT):
             log.warning("%s is not a setting of midfill, and ignored", variable)
             continue
         try:
@@ -100,10 +90,6 @@ def with_json(base: Settings, given: object) -> tuple[Settings, tuple[BadSetting
     named = {name: value for name, value in named.items() if name not in _OF_COPILOT_CLIENTS}
     known = {name: value for name, value in named.items() if name in SETTINGS}
     problems = [_unknown(name, json_name) for name in named if name not in known]
-    for name, removed in REMOVED_CHOICES.items():
-        if isinstance(items := known.get(name), list):
-            known[name] = [item for item in items if item not in [*removed]]  # not all are hashable
-            problems += [f"{json_name(name)}: `{item}` {instead}" for item, instead in removed.items() if item in items]
     return _overlay(base, known, _typed, json_name), tuple(map(BadSettings, problems))
 
 
@@ -146,10 +132,9 @@ def _overlay(
 
 def _unknown(name: str, named: Callable[[str], str]) -> str:
     """Without the value, which may be a secret."""
-    if name in REMOVED_SETTINGS:
-        return f"{named(name)} is no longer a setting: {REMOVED_SETTINGS[name][1]}"
-    (nearest,) = difflib.get_close_matches(name, SETTINGS, n=1, cutoff=0.0)
-    return f"unknown setting {named(name)}: did you mean {named(nearest)}?"
+    nearest = difflib.get_close_matches(name, SETTINGS, n=1)
+    remedy = f": did you mean {named(nearest[0])}?" if nearest else "; docs/settings.md lists all"
+    return f"unknown setting {named(name)}{remedy}"
 
 
 def _show(value: object, setting: Setting) -> str:

@@ -10,14 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from importlib.util import find_spec
 from typing import Any
 
 import torch
 import torch.nn.functional as F  # noqa: N812 - torch's own convention
 from proof.card import Card
 from proof.correctness import distance
-from proof.runner import Check, Finding, Row, Section, Skipped
+from proof.runner import Check, Finding, Row, Section
 from proof.sizes import Sizes
 from torch import Tensor
 
@@ -40,10 +39,7 @@ def section(card: Card, sizes: Sizes) -> Section:
 
 
 def _begin(card: Card, models: Mapping[str, Architecture]) -> Iterator[Row]:
-    if not card.is_real:
-        raise Skipped("a simulated device does not run Triton")
-    if find_spec("triton") is None:
-        raise Skipped("without Triton")
+    card.check_triton()
     yield from measure(card, models, cuda.graph_recorder())
 
 
@@ -112,16 +108,16 @@ def _compared(card: Card, shape: Architecture, layers: Sequence[_Layer], x: Tens
         added = F.linear(gate(F.linear(normed, layer.gate_up)), layer.down)
         result.copy_(add_and_norm(y, added, layer.norm, 1.0, epsilon))
 
-    kinds: dict[str, Callable[[_Layer, Tile], Tensor]] = {
-        "qkv": lambda layer, tile: product(x, layer.qkv, tile, bias=layer.qkv_bias, norm=layer.norm, epsilon=epsilon),
-        "out": lambda layer, tile: product(attended, layer.out, tile, added_to=x.clone()),
-        "gate_up": lambda layer, tile: product(x, layer.gate_up, tile, norm=layer.norm, epsilon=epsilon, gated=True),
-        "down": lambda layer, tile: product(gated, layer.down, tile, added_to=x.clone()),
+    kinds: dict[str, Callable[[Tile, _Layer], Tensor]] = {
+        "qkv": lambda tile, layer: product(x, layer.qkv, tile, bias=layer.qkv_bias, norm=layer.norm, epsilon=epsilon),
+        "out": lambda tile, layer: product(attended, layer.out, tile, added_to=x.clone()),
+        "gate_up": lambda tile, layer: product(x, layer.gate_up, tile, norm=layer.norm, epsilon=epsilon, gated=True),
+        "down": lambda tile, layer: product(gated, layer.down, tile, added_to=x.clone()),
     }
     found: dict[str, Any] = {}
     best: dict[str, Tile] = {}
     for kind, run in kinds.items():
-        times = {tile: us_of(partial(_with, run, tile)) for tile in tiles}
+        times = {tile: us_of(partial(run, tile)) for tile in tiles}
         best[kind] = min(times, key=times.__getitem__)
         found[kind] = {str((tile.outputs, tile.inputs, tile.warps, tile.stages)): us for tile, us in times.items()}
 
@@ -139,10 +135,6 @@ def _compared(card: Card, shape: Architecture, layers: Sequence[_Layer], x: Tens
         work(layers[0])
         errors.append(distance(result.double().cpu(), _exact(layers[0], x, attended, epsilon)))
     return {**kinds_us, "today_error": errors[0], "error": errors[1], "bytes": layers[0].nbytes, "tiles": found}
-
-
-def _with(run: Callable[[_Layer, Any], Tensor], tile: object, layer: _Layer) -> Tensor:
-    return run(layer, tile)
 
 
 def _exact(layer: _Layer, x: Tensor, attended: Tensor, epsilon: float) -> Tensor:

@@ -9,14 +9,14 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from typing import Any
 
 import torch
+from proof.runner import Skipped
 from torch import Tensor
 
 from inference.backends import cuda
-
-GIB = 2**30
 
 
 @dataclass(slots=True)
@@ -32,6 +32,13 @@ class Card:
     @property
     def is_real(self) -> bool:
         return self.simulated is None
+
+    def check_triton(self) -> None:
+        """Raise Skipped where Triton's kernels cannot run."""
+        if not self.is_real:
+            raise Skipped("a simulated device does not run Triton")
+        if find_spec("triton") is None:
+            raise Skipped("without Triton")
 
     def wait(self) -> None:
         """Wait for all work that is queued."""

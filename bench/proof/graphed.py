@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import takewhile
 
 from inference.backends.llama.graphs import GraphedDecoder
 from inference.backends.model import Chunk
@@ -14,7 +15,7 @@ MOST_RECORDINGS = 400
 
 @dataclass(slots=True)
 class Eager:
-    """How many forwards were not replayed, and whether the last one was."""
+    """How many forwards were not replayed."""
 
     forwards: int = 0
 
@@ -54,9 +55,6 @@ def record_for(graphed: GraphedDecoder, chunk: Chunk) -> None:
         raise RuntimeError(f"no graph is recorded for {len(chunk.token_ids)} tokens behind {chunk.start}")
 
 
-def record_all(prepare: Callable[[], bool], most: int = MOST_RECORDINGS) -> int:
+def record_all(prepare: Callable[[], bool]) -> int:
     """Record until nothing is missing; how many steps that took."""
-    for count in range(most):
-        if not prepare():
-            return count
-    return most
+    return sum(1 for _ in takewhile(lambda _: prepare(), range(MOST_RECORDINGS)))

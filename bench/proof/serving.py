@@ -17,7 +17,7 @@ from proof.card import Card
 from proof.graphed import Eager, counting_eager, record_all
 from proof.models import spelled_tokens, tiny_model, tiny_tokenizer
 from proof.requests_file import read_requests
-from proof.runner import Check, Finding, Row, Section
+from proof.runner import Check, Finding, Row, Section, grouped
 from proof.sizes import Sizes
 from proof.speed import graphed_of
 
@@ -159,8 +159,8 @@ def _first_tokens(card: Card, sizes: Sizes, tokenizer: TextTokenizer) -> Iterato
 
 
 def _about_session(rows: Sequence[Row], sizes: Sizes) -> Iterator[Finding]:
-    for model in dict.fromkeys(row["model"] for row in rows):
-        played = [row for row in rows if row["model"] == model and "first" not in row]
+    for model, own in grouped(rows, "model"):
+        played = [row for row in own if "first" not in row]
         keys = [row for row in played if not row["is_prefetch"]][1:]  # the first one's prompt is cold
         if not keys:
             continue
@@ -213,8 +213,7 @@ def _reuse(card: Card, sizes: Sizes) -> Iterator[Row]:
 
 
 def _about_reuse(rows: Sequence[Row]) -> Iterator[Finding]:
-    for way in dict.fromkeys(row["way"] for row in rows):
-        own = [row for row in rows if row["way"] == way]
+    for way, own in grouped(rows, "way"):
         equal = sum(row["equal"] for row in own)
         distance = max((row["distance"] for row in own if row["equal"]), default=0.0)
         found = f"{equal} of {len(own)} texts equal, log-probability differs by {distance:.1e} at most"

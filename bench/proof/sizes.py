@@ -67,7 +67,6 @@ class Sizes:
     geometries: dict[str, Architecture]  # to compare with float64
     lengths: tuple[int, ...]  # new tokens of a forward
     resident: tuple[int, ...]  # tokens before them
-    most_scores: int  # new tokens times visible ones, per head: the reference takes long
     compared_s: float  # seconds of such comparisons, in a random order
     split_s: float  # seconds of those of split attention, within which another model is begun if its kernels can be compiled
     visible: tuple[int, ...]  # of timed forwards
@@ -99,7 +98,6 @@ FULL = Sizes(
     geometries=GEOMETRIES,
     lengths=(1, 2, 5, 16, 31, 32, 33, 256),
     resident=(0, 1, 31, 32, 33, 34, 63, 64, 65, 66, 511, 512, 513, 514, 2047, 2048, 2049),
-    most_scores=80_000,
     compared_s=21.0,
     split_s=26.0,
     visible=(512, 2048, 4096),
@@ -131,7 +129,6 @@ DRY = Sizes(
     geometries={"4/2x16": shape(2, 32, 48, 4, 2, 16, 96), "3/3x16": shape(2, 32, 48, 3, 3, 16, 96, qk_norm=True)},
     lengths=(2, 33),
     resident=(0, 48),
-    most_scores=80_000,
     compared_s=math.inf,
     split_s=math.inf,
     visible=(64,),

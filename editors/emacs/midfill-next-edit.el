@@ -28,7 +28,7 @@
 (defvar-local midfill-next-edit--shown nil "The edit that is shown, as (EDIT BEGIN END TICK).
 TICK is the buffer's when it was shown: a timer or process may change the text later.")
 (defvar-local midfill-next-edit--overlays nil "The overlays that show it.")
-(defvar-local midfill-next-edit--seen nil "The text's tick and the place of the cursor after the last command.")
+(defvar-local midfill-next-edit--seen nil "What `midfill--here' was after the last command.")
 (defvar-local midfill-next-edit--selected nil "When several lines were selected last.")
 (defvar midfill-next-edit--timer nil "The timer that asks.")
 
@@ -47,43 +47,36 @@ TICK is the buffer's when it was shown: a timer or process may change the text l
 
 ;;; When
 
-(defun midfill-next-edit--place ()
-  "The text's tick and the place of the cursor."
-  (cons (buffer-chars-modified-tick) (point)))
-
 (defun midfill-next-edit--selects-lines-p ()
   "Whether several lines are selected."
   (and (use-region-p) (/= (line-number-at-pos (region-beginning)) (line-number-at-pos (region-end)))))
 
 (defun midfill-next-edit--busy-p ()
   "Whether the user is in the middle of something that an edit would disturb."
-  (or buffer-read-only midfill--item completion-in-region-mode (use-region-p) executing-kbd-macro defining-kbd-macro
+  (or buffer-read-only midfill--item completion-in-region-mode (use-region-p) (midfill--repeated-p)
       (bound-and-true-p company-candidates)
-      (bound-and-true-p multiple-cursors-mode)
       (and (fboundp 'yas-active-snippets) (yas-active-snippets))
       (and midfill-next-edit--selected
            (< (- (float-time) midfill-next-edit--selected) midfill-next-edit--selection-seconds))))
 
 (defun midfill-next-edit--ask (kind)
   "Ask for a next edit: KIND is 1 if the user asks, otherwise 2."
-  (when (and midfill--open midfill--ready (seq-contains-p midfill--commands "midfill.nextEditAccepted")
+  (when (and midfill--open (seq-contains-p midfill--commands "midfill.nextEditAccepted")
              (not (and (= kind 2) (midfill-next-edit--busy-p))))
-    (let ((buffer (current-buffer)) (place (midfill-next-edit--place)))
-      (jsonrpc-async-request
-       midfill--connection :textDocument/copilotInlineEdit
+    (let ((buffer (current-buffer)) (place (midfill--here)))
+      (midfill--request
+       :textDocument/copilotInlineEdit
        (list :textDocument (list :uri midfill--open :version midfill--version)
              :position (midfill--position (point)) :context (list :triggerKind kind))
-       :timeout nil
-       :success-fn (lambda (answer)
-                     (when (buffer-live-p buffer)
-                       (with-current-buffer buffer
-                         (when (and midfill-mode (equal place (midfill-next-edit--place)))
-                           (midfill-next-edit--hide)
-                           (unless (or (midfill-next-edit--busy-p) (seq-empty-p (plist-get answer :edits)))
-                             (let ((edit (elt (plist-get answer :edits) 0)))
-                               (when (apply #'midfill-next-edit--reachable-p (midfill-next-edit--ends edit))
-                                 (midfill-next-edit--show edit))))))))
-       :error-fn #'ignore))))
+       (lambda (answer)
+         (when (buffer-live-p buffer)
+           (with-current-buffer buffer
+             (when (and midfill-mode (equal place (midfill--here)))
+               (midfill-next-edit--hide)
+               (unless (or (midfill-next-edit--busy-p) (seq-empty-p (plist-get answer :edits)))
+                 (let ((edit (elt (plist-get answer :edits) 0)))
+                   (when (apply #'midfill-next-edit--reachable-p (midfill-next-edit--ends edit))
+                     (midfill-next-edit--show edit))))))))))))
 
 (defun midfill-next-edit--ask-in (buffer)
   "Ask in BUFFER, if the user is still there."
@@ -92,11 +85,11 @@ TICK is the buffer's when it was shown: a timer or process may change the text l
       (when (and midfill-mode midfill-automatic) (midfill-next-edit--ask 2)))))
 
 (defun midfill-next-edit--after-command ()
-  "Hide an edit that an edit of the user has left behind, and ask at rest."
+  "Hide an edit that an edit of the user or another window has left behind, and ask at rest."
   (when (midfill-next-edit--selects-lines-p) (setq midfill-next-edit--selected (float-time)))
-  (let ((seen (midfill-next-edit--place)))
+  (let ((seen (midfill--here)))
     (unless (equal seen midfill-next-edit--seen)
-      (unless (equal (car seen) (car midfill-next-edit--seen)) (midfill-next-edit--hide))
+      (unless (equal (butlast seen) (butlast midfill-next-edit--seen)) (midfill-next-edit--hide))
       (setq midfill-next-edit--seen seen)
       (when midfill-next-edit--timer (cancel-timer midfill-next-edit--timer))
       (setq midfill-next-edit--timer
@@ -111,8 +104,9 @@ TICK is the buffer's when it was shown: a timer or process may change the text l
   (when midfill-edit-mode (midfill-edit-mode -1)))
 
 (defun midfill-next-edit--mark (begin end &rest properties)
-  "Show PROPERTIES from BEGIN to END."
+  "Show PROPERTIES from BEGIN to END, in the user's window."
   (let ((overlay (make-overlay begin end)))
+    (overlay-put overlay 'window (get-buffer-window))
     (while properties (overlay-put overlay (pop properties) (pop properties)))
     (push overlay midfill-next-edit--overlays)))
 
@@ -144,9 +138,7 @@ TICK is the buffer's when it was shown: a timer or process may change the text l
   "Hide the edit, and run COMMAND of the server on it."
   (let ((arguments (plist-get (plist-get (car midfill-next-edit--shown) :command) :arguments)))
     (midfill-next-edit--hide)
-    (when (midfill--running-p)
-      (jsonrpc-async-request midfill--connection :workspace/executeCommand (list :command command :arguments arguments)
-                             :error-fn #'ignore))))
+    (midfill--request :workspace/executeCommand (list :command command :arguments arguments))))
 
 (defun midfill-go-to-edit ()
   "Jump to the next edit, or apply it if the cursor is in its lines."
@@ -188,7 +180,7 @@ TICK is the buffer's when it was shown: a timer or process may change the text l
 (defun midfill-next-edit--follow ()
   "Offer next edits while `midfill-mode' is on."
   (midfill-next-edit--hide)
-  (setq midfill-next-edit--seen (midfill-next-edit--place))
+  (setq midfill-next-edit--seen (midfill--here))
   (if midfill-mode
       (progn
         (add-hook 'post-command-hook #'midfill-next-edit--after-command t t)

@@ -145,7 +145,7 @@ A failure is told once: hooks of modes start it in every buffer."
      (force-mode-line-update t))
     ('midfill/resync
      (let ((uri (plist-get (plist-get parameters :textDocument) :uri)))
-       (midfill--each-buffer (lambda () (when (equal uri (midfill--buffer-uri)) (midfill--close) (midfill--open))))))
+       (midfill--each-buffer (lambda () (when (equal uri midfill--open) (midfill--close) (midfill--open))))))
     ('window/showMessage (message "midfill: %s" (plist-get parameters :message)))))
 
 (defun midfill--each-buffer (function)
@@ -158,6 +158,13 @@ A failure is told once: hooks of modes start it in every buffer."
   "Send METHOD with PARAMETERS if the server listens."
   (when (and midfill--ready (midfill--running-p))
     (jsonrpc-notify midfill--connection method parameters)))
+
+(defun midfill--request (method parameters &optional take)
+  "Ask METHOD with PARAMETERS if the server listens, and call TAKE with the answer.
+No error is shown: a newer request has ended this one, or the server's status says what is wrong."
+  (when (and midfill--ready (midfill--running-p)) ; Emacs removes what fails from its hooks
+    (jsonrpc-async-request midfill--connection method parameters
+                           :timeout nil :success-fn (or take #'ignore) :error-fn #'ignore)))
 
 (defun midfill-restart ()
   "Start midfill again: the core, which all editors share, and the language server."
@@ -258,7 +265,7 @@ An indirect buffer shares its text with its base, whose document it is."
 (defvar-local midfill--start nil "A marker where the suggestion's range begins.")
 (defvar-local midfill--end nil "A marker where it ends.")
 (defvar-local midfill--overlay nil "The overlay that shows what is not typed of it.")
-(defvar-local midfill--seen nil "The text's tick and the place of the cursor after the last command.")
+(defvar-local midfill--seen nil "What `midfill--here' was after the last command.")
 
 (defvar midfill-ghost-map
   (let ((map (make-sparse-keymap)))
@@ -273,6 +280,10 @@ An indirect buffer shares its text with its base, whose document it is."
 (define-minor-mode midfill-ghost-mode
   "The keys of a suggestion that is shown; `midfill-mode' switches it."
   :keymap midfill-ghost-map)
+
+(defun midfill--here ()
+  "The text's tick, the window, and the place of the cursor."
+  (list (buffer-chars-modified-tick) (get-buffer-window) (point)))
 
 (defun midfill--clear ()
   "Forget the suggestion."
@@ -294,6 +305,7 @@ An indirect buffer shares its text with its base, whose document it is."
         (if midfill--overlay
             (move-overlay midfill--overlay (point) midfill--end)
           (setq midfill--overlay (make-overlay (point) midfill--end nil t t)))
+        (overlay-put midfill--overlay 'window (get-buffer-window)) ; others on the buffer have cursors of their own
         (overlay-put midfill--overlay 'invisible t) ; what the suggestion replaces
         (let ((ghost (propertize rest 'face 'midfill-ghost)))
           (put-text-property 0 1 'cursor t ghost)
@@ -316,36 +328,37 @@ An indirect buffer shares its text with its base, whose document it is."
 
 (defun midfill--ask (kind)
   "Ask for a suggestion here: KIND is 1 if the user asks, otherwise 2."
-  (when (and midfill--open midfill--ready)
-    (let ((buffer (current-buffer)) (place (cons (buffer-chars-modified-tick) (point))))
-      (jsonrpc-async-request
-       midfill--connection :textDocument/inlineCompletion
+  (when midfill--open
+    (let ((buffer (current-buffer)) (place (midfill--here)))
+      (midfill--request
+       :textDocument/inlineCompletion
        (list :textDocument (midfill--document) :position (midfill--position (point)) :context (list :triggerKind kind))
-       :timeout nil
-       :success-fn (lambda (answer)
-                     (when (buffer-live-p buffer)
-                       (with-current-buffer buffer
-                         (when (and midfill-mode (equal place (cons (buffer-chars-modified-tick) (point))))
-                           (midfill--take (if (vectorp answer) answer (plist-get answer :items)))
-                           (when (and (= kind 1) (not midfill--item)) (midfill--explain))))))
-       :error-fn #'ignore)))) ; a newer request has ended this one, or the server says in its status what is wrong
+       (lambda (answer)
+         (when (buffer-live-p buffer)
+           (with-current-buffer buffer
+             (when (and midfill-mode (equal place (midfill--here)))
+               (midfill--take (if (vectorp answer) answer (plist-get answer :items)))
+               (when (and (= kind 1) (not midfill--item)) (midfill--explain))))))))))
 
 (defun midfill--explain ()
   "Say why nothing is suggested here."
-  (jsonrpc-async-request
-   midfill--connection :midfill/lastReason (list :textDocument (midfill--document))
-   :success-fn (lambda (reason) (message "midfill: %s" (or (plist-get reason :explanation) "no suggestion")))
-   :error-fn #'ignore))
+  (midfill--request
+   :midfill/lastReason (list :textDocument (midfill--document))
+   (lambda (reason) (message "midfill: %s" (or (plist-get reason :explanation) "no suggestion")))))
+
+(defun midfill--repeated-p ()
+  "Whether the user's keys are repeated where nothing may be suggested: by a macro, or at further cursors."
+  (or executing-kbd-macro defining-kbd-macro (bound-and-true-p multiple-cursors-mode)))
 
 (defun midfill--after-command ()
   "Follow the text and the cursor."
-  (let ((seen (cons (buffer-chars-modified-tick) (point))))
+  (let ((seen (midfill--here)))
     (unless (equal seen midfill--seen)
       (let ((edited (not (equal (car seen) (car midfill--seen)))))
         (setq midfill--seen seen)
         (when midfill--item (midfill--draw))
-        (cond (buffer-read-only)
-              (edited (when midfill-automatic (midfill--ask 2)))
+        (cond ((or buffer-read-only (midfill--repeated-p)))
+              (edited (when (and midfill-automatic (memq (bound-and-true-p evil-state) '(nil insert emacs))) (midfill--ask 2)))
               (midfill--open
                (midfill--notify :midfill/didMoveCursor
                                 :textDocument (midfill--document) :position (midfill--position (point)))))))))
@@ -367,9 +380,8 @@ An indirect buffer shares its text with its base, whose document it is."
       (delete-region (point) end)
       (insert rest)
       (when command
-        (jsonrpc-async-request midfill--connection :workspace/executeCommand
-                               (list :command (plist-get command :command) :arguments (plist-get command :arguments))
-                               :error-fn #'ignore)))))
+        (midfill--request :workspace/executeCommand
+                          (list :command (plist-get command :command) :arguments (plist-get command :arguments)))))))
 
 (defun midfill-accept-word ()
   "Insert the suggestion's next word."
@@ -416,7 +428,7 @@ An indirect buffer shares its text with its base, whose document it is."
         (add-hook 'change-major-mode-hook #'midfill--leave nil t)
         (add-hook 'after-set-visited-file-name-hook #'midfill--rename nil t)
         (add-hook 'clone-indirect-buffer-hook #'midfill--cloned nil t)
-        (setq midfill--seen (cons (buffer-chars-modified-tick) (point)))
+        (setq midfill--seen (midfill--here))
         (if (midfill--connect) (midfill--open) (midfill-mode -1)))
     (remove-hook 'before-change-functions #'midfill--before-change t)
     (remove-hook 'after-change-functions #'midfill--after-change t)
@@ -426,6 +438,10 @@ An indirect buffer shares its text with its base, whose document it is."
     (remove-hook 'after-set-visited-file-name-hook #'midfill--rename t)
     (remove-hook 'clone-indirect-buffer-hook #'midfill--cloned t)
     (midfill--leave)))
+
+(declare-function evil-set-command-property "evil-common")
+(with-eval-after-load 'evil ; whose dot repeats keys, where it is not told otherwise
+  (dolist (command '(midfill-accept midfill-accept-word)) (evil-set-command-property command :repeat 'change)))
 
 (provide 'midfill)
 (require 'midfill-next-edit) ; which extends the mode

@@ -162,7 +162,7 @@ def read_architecture(config: Mapping[str, Any], where: str) -> Architecture:
         raise BadModel(f"{where}: the activation {activation!r} is not supported, only 'silu'")
     heads = _positive(config, "num_attention_heads", where)
     hidden = _positive(config, "hidden_size", where)
-    rope = _rope_settings(config)
+    rope = rope_settings(config)
     head_dim = _positive(config, "head_dim", where) if config.get("head_dim") else hidden // heads
     architecture = Architecture(
         model_type=str(model_type),
@@ -195,7 +195,7 @@ def _granite_scales(config: Mapping[str, Any], where: str) -> dict[str, float]:
     }
 
 
-def _rope_settings(config: Mapping[str, Any]) -> Mapping[str, Any]:
+def rope_settings(config: Mapping[str, Any]) -> Mapping[str, Any]:
     """`rope_parameters`, as transformers 5 writes them; `rope_scaling` in older configs."""
     settings = config.get("rope_parameters") or config.get("rope_scaling") or {}
     return settings if isinstance(settings, Mapping) else {}
@@ -211,7 +211,11 @@ def _usable_positions(config: Mapping[str, Any], where: str) -> int:
 
 
 def _positive(config: Mapping[str, Any], key: str, where: str) -> int:
-    value = config.get(key)
+    return positive(config.get(key), key, where)
+
+
+def positive(value: Any, key: str, where: str) -> int:
+    """The value of a key, if it is a positive integer; BadModel, naming `where`, otherwise."""
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
         raise BadModel(f"{where}: {key} must be a positive integer, not {value!r}")
     return value

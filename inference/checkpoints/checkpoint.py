@@ -192,11 +192,15 @@ def open_checkpoint(path: Path, name: str) -> Checkpoint:
 
 
 def fingerprint(checkpoint: Checkpoint, arithmetic: str) -> str:
-    """Everything that saved KV depends on, as one string: weights, tokenizer, RoPE settings, and what computes it."""
+    """Everything that saved KV depends on, as one string: weights, tokenizer, RoPE settings, and what computes it.
+
+    BadModel if a file is gone.
+    """
     digest = hashlib.sha256()
-    for weights in checkpoint.weights():
-        update_identity(digest, weights)
-    digest.update(checkpoint.tokenizer_identity())
+    with bad_model(f"{checkpoint.path} cannot be read any more"):
+        for weights in checkpoint.weights():
+            update_identity(digest, weights)
+        digest.update(checkpoint.tokenizer_identity())
     digest.update(json.dumps(checkpoint.config, sort_keys=True).encode())
     digest.update(arithmetic.encode())
     return digest.hexdigest()

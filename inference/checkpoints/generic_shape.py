@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from inference.checkpoints.architecture import CHANGING_ROPE, SUPPORTED_TYPES, ModelShape, read_architecture
+from inference.checkpoints.architecture import CHANGING_ROPE, SUPPORTED_TYPES, ModelShape, positive, read_architecture
 from inference.checkpoints.kernel_shape import STORED_OTHERWISE, read_kernel_shape
 from protocol.errors import BadModel, bad_model
 
@@ -157,7 +157,7 @@ def _kv_shape(config: Any, where: str) -> tuple[int, int, int]:
     keys = getattr(config, "head_dim", None) or _optional_number(config, "hidden_size", where) // heads
     values = getattr(config, "v_head_dim", None) or keys
     sizes = {"num_key_value_heads": kv_heads or heads, "head_dim": keys, "v_head_dim": values}
-    kv_heads, keys, values = (_positive(value, name, where) for name, value in sizes.items())
+    kv_heads, keys, values = (positive(value, name, where) for name, value in sizes.items())
     return kv_heads, keys, values
 
 
@@ -201,10 +201,4 @@ def _max_positions(config: Any, where: str) -> int:
 
 def _optional_number(config: Any, name: str, where: str) -> int:
     """A field of a transformers config, which maps each architecture's own names."""
-    return _positive(getattr(config, name, None), name, where)
-
-
-def _positive(value: Any, name: str, where: str) -> int:
-    if not isinstance(value, int) or value < 1:
-        raise BadModel(f"{where}: {name} must be a positive integer, not {value!r}")
-    return value
+    return positive(getattr(config, name, None), name, where)

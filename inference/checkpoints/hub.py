@@ -12,7 +12,7 @@ import hashlib
 import re
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from functools import partial
@@ -264,11 +264,11 @@ def _size(path: Path) -> int:
 
 @contextmanager
 def _alone(part: Path, name: HubName) -> Iterator[None]:
-    with ExitStack() as locked:
-        try:
-            locked.enter_context(FileLock(part.with_suffix(".lock"), timeout=0))
-        except Timeout as error:
-            raise BadModel(f"another process downloads {name}: wait for it, or stop it") from error
+    try:
+        lock = FileLock(part.with_suffix(".lock"), timeout=0).acquire()
+    except Timeout as error:
+        raise BadModel(f"another process downloads {name}: wait for it, or stop it") from error
+    with lock:
         yield
 
 

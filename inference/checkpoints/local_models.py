@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -169,14 +169,14 @@ _PROGRAMS = (
 )
 
 
-def search(environment: Mapping[str, str], home: Path) -> tuple[LocalModel, ...]:
+def search() -> tuple[LocalModel, ...]:
     """Every model of midfill and of the programs, in the order of the programs; reads their metadata alone."""
-    return tuple(map(describe, _found(environment, home)))
+    return tuple(map(describe, _found()))
 
 
-def _found(environment: Mapping[str, str], home: Path) -> Iterator[FoundModel]:
+def _found() -> Iterator[FoundModel]:
     for name, folder in BUNDLED_FOLDERS.items():
         yield FoundModel(name, "midfill", folder)
     for folders, find in _PROGRAMS:
-        for folder in folders(environment, home):
+        for folder in folders():
             yield from find(folder)

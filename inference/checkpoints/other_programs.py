@@ -8,7 +8,7 @@ import json
 import os
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -39,13 +39,11 @@ class FoundModel:
     problem: str = ""
 
 
-def hugging_face_folders(environment: Mapping[str, str], home: Path) -> tuple[Path, ...]:
-    """The folder of the cache, as the hub's library chooses it from the environment."""
-    if named := environment.get("HF_HUB_CACHE") or environment.get("HUGGINGFACE_HUB_CACHE"):
-        return (Path(named).expanduser(),)
-    caches = environment.get("XDG_CACHE_HOME")
-    root = environment.get("HF_HOME") or (Path(caches) if caches else home / ".cache") / "huggingface"
-    return (Path(root).expanduser() / "hub",)
+def hugging_face_folders() -> tuple[Path, ...]:
+    """The folder of the cache, into which models are downloaded too."""
+    from huggingface_hub.constants import HF_HUB_CACHE
+
+    return (Path(HF_HUB_CACHE),)
 
 
 def hugging_face_models(folder: Path) -> Iterator[FoundModel]:
@@ -81,22 +79,21 @@ def _in_snapshot(name: str, revision: CachedRevisionInfo) -> Iterator[FoundModel
             yield FoundModel(f"{name}:{quantization}", "Hugging Face", snapshot / parts[0])
 
 
-def llama_cpp_folders(environment: Mapping[str, str], home: Path) -> tuple[Path, ...]:
-    """The folder of the cache; empty where the system names none."""
-    if named := environment.get("LLAMA_CACHE"):
+def llama_cpp_folders() -> tuple[Path, ...]:
+    """The folder of the cache, as llama.cpp chooses it; empty where the system names none."""
+    if named := os.environ.get("LLAMA_CACHE"):
         return (Path(named),)
     if sys.platform == "darwin":
-        return (home / "Library" / "Caches" / "llama.cpp",)
+        return (Path.home() / "Library" / "Caches" / "llama.cpp",)
     if sys.platform == "win32":
-        local = environment.get("LOCALAPPDATA")
+        local = os.environ.get("LOCALAPPDATA")
         return (Path(local) / "llama.cpp",) if local else ()
-    caches = environment.get("XDG_CACHE_HOME")
-    return ((Path(caches) if caches else home / ".cache") / "llama.cpp",)
+    return (Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "llama.cpp",)
 
 
-def lm_studio_folders(environment: Mapping[str, str], home: Path) -> tuple[Path, ...]:  # noqa: ARG001 - it reads no variable
+def lm_studio_folders() -> tuple[Path, ...]:
     """The folders that may hold LM Studio's models, those of its older versions last."""
-    return home / ".lmstudio" / "models", home / ".cache" / "lm-studio" / "models"
+    return Path.home() / ".lmstudio" / "models", Path.home() / ".cache" / "lm-studio" / "models"
 
 
 def gguf_models(folder: Path, source: Source) -> Iterator[FoundModel]:
@@ -115,10 +112,10 @@ _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 _SERVICE_FOLDER = Path("/usr/share/ollama/.ollama/models")  # of the service that Ollama's installer sets up on Linux
 
 
-def ollama_folders(environment: Mapping[str, str], home: Path) -> tuple[Path, ...]:
+def ollama_folders() -> tuple[Path, ...]:
     """The folders that may hold Ollama's models."""
-    named = environment.get("OLLAMA_MODELS")
-    return (Path(named),) if named else (home / ".ollama" / "models", _SERVICE_FOLDER)
+    named = os.environ.get("OLLAMA_MODELS")
+    return (Path(named),) if named else (Path.home() / ".ollama" / "models", _SERVICE_FOLDER)
 
 
 def ollama_models(folder: Path) -> Iterator[FoundModel]:
@@ -179,4 +176,4 @@ def path_of(model: str) -> Path | None:
     """
     if model.startswith("lmstudio:"):
         raise BadModel(f"{model!r}: name a model of LM Studio's by its file, as `midfill models` lists it")
-    return locate_in_ollama(model, ollama_folders(os.environ, Path.home())) if model.startswith(OLLAMA_PREFIX) else None
+    return locate_in_ollama(model, ollama_folders()) if model.startswith(OLLAMA_PREFIX) else None

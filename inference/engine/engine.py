@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -22,7 +23,12 @@ from inference.text.healing import Healer
 from inference.text.tokenization import TextTokenizer
 from kv_store.interface import SessionKey, StoreStats
 from kv_store.store import PagedStore
-from protocol.errors import DeviceLost, MidfillError
+from protocol.errors import BadModel, DeviceLost, MidfillError
+
+NOT_A_NUMBER = (
+    "{} computes probabilities that are no numbers: its weights are damaged, or too large for their dtype; "
+    "load it again from its source, or run it with --dtype float32"
+)
 
 log = logging.getLogger(__name__)
 
@@ -185,4 +191,7 @@ class Engine(AnyEngine):
                 run.end(error)
         else:
             for run, choices in zip(runs, answers, strict=True):
-                run.resume(choices)
+                if any(math.isnan(choice.logprob) for choice in choices):
+                    run.end(BadModel(NOT_A_NUMBER.format(self.info.model)))
+                else:
+                    run.resume(choices)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import platform
 import re
 from collections.abc import Callable
@@ -84,7 +83,7 @@ def choices(settings: Settings, gpus: tuple[Gpu, ...]) -> list[ModelChoice]:
     """Every model on this machine, and known ones to download; those that midfill can run here first."""
     device = choose_device(settings, gpus)
     program = find_llama_server() if device.gpu else ""
-    found = [_choice(model, settings, device, program) for model in search(os.environ, Path.home())]
+    found = [_choice(model, settings, device, program) for model in search()]
     here = {choice.model.name.partition(":")[0] for choice in found}
     known = [_to_download(model, device) for model in KNOWN_MODELS if model.name not in here]
     return sorted([*found, *known], key=lambda choice: (bool(choice.problem), not choice.here))

@@ -186,6 +186,8 @@ def _with_store(
         log.info("memory of %s with the measured snapshots, in bytes: %s", plan.device, memory)
     pages = memory.store - memory.snapshots
     budgets = TierBudgets(pages, host_bytes, options.cache_folder, options.cache_bytes, memory.snapshots)
+    if fingerprint(checkpoint, "") != examined.identity:
+        raise BadModel(f"{checkpoint.path} changed while it was read: load it again")
     arithmetic = f"{plan.dtype}, {options.weights} weights, {model.arithmetic}, midfill {own_version()}"
     identity = fingerprint(checkpoint, arithmetic)
     layout = getattr(model, "state_layout", None)

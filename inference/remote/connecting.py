@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import logging
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from inference.checkpoints.checkpoint import BUNDLED_FOLDERS, find_local_checkpoint, open_checkpoint
+from inference.checkpoints.checkpoint import BUNDLED_FOLDERS, find_local_checkpoint, noted, open_checkpoint
 from inference.checkpoints.gguf.file import find_gguf
 from inference.checkpoints.gguf.metadata import read_gguf_header
 from inference.checkpoints.gguf.tokenizer import gguf_tokenizer
@@ -92,14 +92,13 @@ def disagreement(tokenizer: TextTokenizer, theirs: list[int]) -> str:
     return f"for one text the engine has {len(theirs)} tokens {theirs[:8]}…, and the tokenizer {len(ours)} {ours[:8]}…"
 
 
-def _notes_of(config: Path) -> dict[str, Any]:
+def _notes_of(config: Path) -> Mapping[str, Any]:
     """The notes of `midfill train` about the model; empty without a readable config."""
     try:
         parsed = json.loads(config.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
-    notes = parsed.get("midfill") if isinstance(parsed, dict) else None
-    return notes if isinstance(notes, dict) else {}
+    return noted(parsed) if isinstance(parsed, dict) else {}
 
 
 AGREE = "those of the engine"

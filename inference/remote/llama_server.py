@@ -33,6 +33,7 @@ from inference.remote.server import (
     Piece,
     ServerFacts,
     Token,
+    Tokenized,
 )
 from protocol.errors import BadInput, BadModel, EngineUnavailable
 from protocol.messages import Sampling
@@ -199,10 +200,6 @@ class _Props(msgspec.Struct, frozen=True):
     model_alias: str = ""
 
 
-class _Tokenized(msgspec.Struct, frozen=True):
-    tokens: list[int]
-
-
 class _Timings(msgspec.Struct, frozen=True):
     cache_n: int = 0
     predicted_n: int = 0
@@ -258,7 +255,7 @@ class LlamaServer:
 
     async def tokenize(self, text: str) -> list[int] | None:
         body = {"content": text, "add_special": False, "parse_special": False}
-        return (await self._connection.post("/tokenize", body, _Tokenized)).tokens
+        return (await self._connection.post("/tokenize", body, Tokenized)).tokens
 
     async def stream(self, query: GenerationQuery) -> AsyncGenerator[Piece]:
         async with self._connection.events("/completion", _body(query)) as events:

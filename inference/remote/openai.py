@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from inference.remote.llama_server import grammar
-from inference.remote.server import EndReason, GenerationQuery, HttpConnection, NotServed, Piece, ServerFacts, Token
+from inference.remote.server import EndReason, GenerationQuery, HttpConnection, NotServed, Piece, ServerFacts, Token, Tokenized
 from inference.text.token_ids import packed
 from protocol.errors import BadInput, EngineUnavailable
 from protocol.messages import Sampling
@@ -62,10 +62,6 @@ class _Model(msgspec.Struct, frozen=True):
 
 class _Models(msgspec.Struct, frozen=True):
     data: tuple[_Model, ...] = ()
-
-
-class _Tokens(msgspec.Struct, frozen=True):
-    tokens: list[int]
 
 
 class _Logprobs(msgspec.Struct, frozen=True):
@@ -123,7 +119,7 @@ class OpenAIServer:
     async def tokenize(self, text: str) -> list[int] | None:
         body = {"model": self._model, "prompt": text, "add_special_tokens": False}
         try:
-            return (await self._connection.post("/tokenize", body, _Tokens)).tokens
+            return (await self._connection.post("/tokenize", body, Tokenized)).tokens
         except (NotServed, BadInput):  # OpenAI's API has none; vLLM and SGLang do
             return None
 

@@ -191,12 +191,11 @@ class HttpConnection:
 
     async def get(self, path: str, kind: type[Answer]) -> Answer:
         """The answer to GET, as a value of `kind`."""
-        return self.decode(self._check(await self._answer("GET", path)).content, kind)
+        return await self._answer("GET", path, kind)
 
     async def post(self, path: str, body: object, kind: type[Answer]) -> Answer:
         """The answer to POST with a JSON body, as a value of `kind`."""
-        answer = await self._answer("POST", path, content=msgspec.json.encode(body), headers=_JSON)
-        return self.decode(self._check(answer).content, kind)
+        return await self._answer("POST", path, kind, content=msgspec.json.encode(body), headers=_JSON)
 
     @asynccontextmanager
     async def events(
@@ -210,7 +209,7 @@ class HttpConnection:
             try:
                 if response.is_error:
                     await response.aread()
-                self._check(response)
+                    raise self._refused(response)
                 yield _data_of(response)
             finally:
                 await response.aclose()
@@ -225,12 +224,13 @@ class HttpConnection:
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise EngineUnavailable(f"{self.address} sent {data[:MAX_ERROR_CHARS]!r}: {error}") from error
 
-    async def _answer(self, method: str, path: str, **options: Any) -> httpx2.Response:
-        """The whole response, with any status."""
+    async def _answer(self, method: str, path: str, kind: type[Answer], **options: Any) -> Answer:
         with _named_errors(self.address):
             response = await self._send(self._client.build_request(method, path, **options))
             await response.aread()
-        return response
+        if response.is_error:
+            raise self._refused(response)
+        return self.decode(response.content, kind)
 
     async def _send(self, request: httpx2.Request) -> httpx2.Response:
         """The response, up to its headers. Asks again if the server has just closed an idle connection."""
@@ -240,11 +240,6 @@ class HttpConnection:
         except (httpx2.RemoteProtocolError, httpx2.ReadError, httpx2.WriteError):
             self._check_server()
             return await self._client.send(request, stream=True)
-
-    def _check(self, response: httpx2.Response) -> httpx2.Response:
-        if response.is_error:
-            raise self._refused(response)
-        return response
 
     def _refused(self, response: httpx2.Response) -> Exception:
         """The error for a status of 400 or more."""
@@ -258,6 +253,12 @@ class HttpConnection:
         if status in (400, 413, 422):
             return BadInput(f"{self.address} refuses the request ({status}): {message}")
         return NotServed(status, f"{self.address} answered with status {status}: {message}")
+
+
+class Tokenized(msgspec.Struct, frozen=True):
+    """The answer to `/tokenize`, which llama-server, vLLM and SGLang have in common."""
+
+    tokens: list[int]
 
 
 class NotServed(EngineUnavailable):

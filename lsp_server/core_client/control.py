@@ -75,11 +75,11 @@ def summary(memory: CoreMemory) -> str:
     return ", ".join(parts)
 
 
-def freed(before: CoreMemory, after: CoreMemory) -> str:
-    """The memory that a core has freed, in one line."""
+def freed(before: CoreMemory, after: CoreMemory, *, disk: bool = False) -> str:
+    """The memory that a core has freed, in one line; with `disk` what it has deleted there, too, else it saved it there."""
 
     def tokens(memory: CoreMemory) -> int:
-        return sum(tier.tokens for tier in memory.tiers)
+        return sum(tier.tokens for tier in memory.tiers if disk or tier.name != "disk")
 
     return (
         f"{tokens(before) - tokens(after)} resident tokens; the process had {megabytes(before.process_bytes)} and has "
@@ -108,7 +108,7 @@ async def unload(file: Path) -> str:
 async def free(file: Path, *, disk: bool) -> str:
     """Make this core drop its resident KV, with `disk` also what is saved; what it gave back; errors as `unload`."""
     async with _core(file) as client:
-        return freed(await client.memory(), await client.free(disk=disk))
+        return freed(await client.memory(), await client.free(disk=disk), disk=disk)
 
 
 @asynccontextmanager

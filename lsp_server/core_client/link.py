@@ -7,7 +7,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
@@ -36,6 +36,8 @@ LinkState = Literal["starting", "unloaded", "loading", "ready", "failed", "stopp
 
 # The end of a connection that lasted this long does not count as a failure in a row.
 _STABLE_S = 60.0
+# A prefill that the core has not mentioned for so long was cancelled, and no newer request continues it.
+PREFILL_SILENCE_S = 3.0
 _STOPPED_PAUSE_S = 0.5
 
 
@@ -69,7 +71,7 @@ class LinkStatus:
     state: LinkState
     core: CoreStatus | None = None  # the core's last status, while connected
     note: str = ""  # further information for the user
-    error: MidfillError | None = field(default=None, compare=False)  # why the state is "failed", if known
+    error: MidfillError | None = None  # why the state is "failed", if known
     remote: bool = False  # while "starting": midfill does not start this core, but waits for it to answer
 
     @property
@@ -158,13 +160,14 @@ class CoreLink:
         return self._client
 
     async def _keep(self, target: CoreTarget) -> None:
-        failures, last, pauses_s = 0, "", target.retry.pauses_s
+        failures, last, blocked, pauses_s = 0, "", False, target.retry.pauses_s
         while True:
             while why := target.stopped():
-                failures, last = 0, ""
+                failures, last, blocked = 0, "", False
                 self._set(LinkStatus("stopped", note=why))
                 await asyncio.sleep(_STOPPED_PAUSE_S)
-            self._set(LinkStatus("starting", note=last, remote=target.remote))
+            if not blocked:
+                self._set(LinkStatus("starting", note=last, remote=target.remote))
             since = time.monotonic()
             try:
                 await self._live(target)
@@ -227,7 +230,8 @@ class CoreLink:
             self._set(LinkStatus(self._core.state, self._core, self._note))
 
     def _fail(self, error: MidfillError) -> None:
-        self._set(LinkStatus("failed", error=error))
+        if str(error) != str(self.status.error):
+            self._set(LinkStatus("failed", error=error))
 
     def _set(self, status: LinkStatus) -> None:
         if status != self.status:

@@ -304,7 +304,8 @@ class LocalCore:
                         return address
                     await asyncio.sleep(_POLL_S)
         except TimeoutError as error:
-            raise CoreUnavailable(self._say(f"no core started within {self._timeout_s:.0f} s")) from error
+            said = f"no core started within {self._timeout_s:.0f} s: {self._last_words()} (log: {self._log_file})"
+            raise CoreUnavailable(said) from error
 
     async def find(self) -> CoreAddress | None:
         """The running core, if it can be used; one that blocks its place is ended if that is safe."""
@@ -369,24 +370,21 @@ class LocalCore:
             if status == AlreadyServed.exit_status:
                 return None
             if status == BadInput.exit_status:
-                lines = self._last_lines() or ["it logged nothing"]
-                own = [line for line in lines if line.startswith("midfill: ")]  # torch may log behind it
-                said = (own or lines)[-1]
-                raise BadInput(f"{said.removeprefix('midfill: ')} (log: {self._log_file})")
+                raise BadInput(f"{self._last_words()} (log: {self._log_file})")
             if status is not None:
-                raise CoreUnavailable(self._say(f"the core exited with status {status}"))
+                raise CoreUnavailable(f"the core exited with status {status}: {self._last_words()} (log: {self._log_file})")
             await asyncio.sleep(_POLL_S)
         return address
 
-    def _say(self, what: str) -> str:
-        return "\n".join([f"{what} (log: {self._log_file})", *self._last_lines()])
-
-    def _last_lines(self) -> list[str]:
-        try:
+    def _last_words(self) -> str:
+        """The last line of the log that is midfill's own, since libraries may log behind it; else the last one."""
+        with suppress(FileNotFoundError):
             log = self._log_file.read_text(encoding="utf-8", errors="replace")
-        except FileNotFoundError:
-            return []
-        return [line for line in log.splitlines() if line.strip()][-_LOG_LINES:]
+            lines = [line.strip() for line in log.splitlines() if line.strip()]
+            own = [line for line in lines[-_LOG_LINES:] if line.startswith("midfill: ")]
+            if lines:
+                return (own or lines)[-1].removeprefix("midfill: ")
+        return "it logged nothing"
 
 
 @contextmanager

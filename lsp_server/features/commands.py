@@ -28,7 +28,8 @@ from lsp_server.custom_messages import (
 )
 from lsp_server.editor_protocol import RequestFailed, refusing_bad_input
 from lsp_server.models import download_model, models_of_this_machine
-from lsp_server.server import MidfillServer, reason_json
+from lsp_server.notices import reason_json
+from lsp_server.server import MidfillServer
 from lsp_server.suggesting.reasons import (
     RESTART_COMMAND,
     RESUME_COMMAND,
@@ -86,7 +87,7 @@ async def free_memory(ls: MidfillServer, disk: bool) -> str:
     """Make the core drop its resident KV, with `disk` also what is saved."""
     try:
         client = ls.link.client
-        return freed(await client.memory(), await client.free(disk=disk))
+        return freed(await client.memory(), await client.free(disk=disk), disk=disk)
     except MidfillError as error:
         raise RequestFailed(str(error)) from error
 
@@ -178,6 +179,7 @@ def suggest_here(ls: MidfillServer, uri: str) -> None:
 def suggest_now(ls: MidfillServer, uri: str) -> None:
     """Have the client request a suggestion explicitly, which shows an unlikely one too."""
     try:
-        ls.notices.refresh(uri, invoked=bool(ls.session.documents[uri]))
+        opened = ls.session.documents[uri]
     except BadInput as error:
         raise RequestFailed(str(error)) from error
+    ls.notices.refresh(opened.document.uri, invoked=True)

@@ -7,15 +7,12 @@ import math
 import time
 from collections.abc import Callable
 
-from lsp_server.core_client.link import LinkStatus
+from lsp_server.core_client.link import PREFILL_SILENCE_S, LinkStatus
 from lsp_server.filters.cursor_context import LONGEST_LINE
 from lsp_server.suggesting import reasons
 from lsp_server.suggesting.open_documents import OpenDocument, OpenDocuments
 from lsp_server.suggesting.reasons import Reason
 from lsp_server.suggesting.requests import Core
-
-# A prefill that the core has not mentioned for so long was cancelled, and no newer request continues it.
-_SILENCE_S = 3.0
 
 
 class Explainer:
@@ -121,5 +118,5 @@ class Explainer:
             self._silence.cancel()
         self._reading = None if tokens is None else (opened, *tokens)
         if tokens is not None:
-            self._silence = asyncio.get_running_loop().call_later(_SILENCE_S, self.reading, opened, None)
+            self._silence = asyncio.get_running_loop().call_later(PREFILL_SILENCE_S, self.reading, opened, None)
         self.report(opened)

@@ -150,18 +150,20 @@ def nothing_left(rule: str) -> Reason:
     return Reason("filtered", "not shown", f"The model wrote a suggestion, which midfill does not show: {rule}", lasts=False)
 
 
+def how_unlikely(percent: float, limit: int) -> str:
+    """Why a suggestion of this probability is held back, as the end of a sentence."""
+    return f"the average probability of its tokens is {percent:.0f} %, below the setting holdBackPercent ({limit})."
+
+
 def unlikely(percent: float, limit: int, uri: str) -> Reason:
     """The suggestion is held back."""
-    said = (
-        f"A suggestion is not shown, since it is unlikely: the average probability of its tokens is {percent:.0f} %, "
-        f"below the setting holdBackPercent ({limit})."
-    )
+    said = f"A suggestion is not shown, since it is unlikely: {how_unlikely(percent, limit)}"
     return Reason("unlikely", "unlikely", said, (Action("Show it", SUGGEST_NOW_COMMAND, (uri,)),), lasts=False)
 
 
 def too_little(uri: str) -> Reason:
     """The suggestion is short, or its end so unlikely, that it is not worth an interruption."""
-    said = "The model is sure of too little to interrupt for: of a few characters, or of none."
+    said = "The model is sure of only a few characters, too few to interrupt you for."
     return Reason("unlikely", "unsure", said, (Action("Show it", SUGGEST_NOW_COMMAND, (uri,)),), lasts=False)
 
 

@@ -143,7 +143,6 @@ CACHE_OUTCOMES = {
 }  # of one request
 
 
-_FORMER_NAMES = {"hot": "hits", "warm": "partial_hits", "cold": "misses"}  # in older files
 _LOCK_SECONDS = 0.2  # the shutdown waits for it
 _TABLE = """
 CREATE TABLE IF NOT EXISTS counts_by_day (
@@ -170,7 +169,7 @@ def read_statistics(path: Path) -> dict[Group, Statistics]:
         with _opened(path) as database:
             rows = database.execute("SELECT * FROM counts_by_day ORDER BY day")
             for *group, name, count in rows:
-                counts[Group(*group)][_FORMER_NAMES.get(name, name)] += count
+                counts[Group(*group)][name] += count
     except sqlite3.Error as error:
         raise BadInput(f"{path} cannot be read as midfill's statistics ({error}): `midfill stats --reset` deletes it") from error
     return {group: Statistics.of(named) for group, named in counts.items()}

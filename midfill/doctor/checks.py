@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from lsp_server.core_client.client import Endpoint
 from lsp_server.core_client.link import CoreLink, LinkStatus, remote_endpoint
-from lsp_server.core_client.processes import ask_status, endpoint_of, published_core, resident_bytes
+from lsp_server.core_client.processes import answering_core, ask_status, endpoint_of, published_core, resident_bytes
 from lsp_server.documents.languages import language_id_of
 from lsp_server.suggesting.editing_session import EditingSession
 from lsp_server.suggesting.reasons import of_core
@@ -20,6 +20,7 @@ from protocol.errors import BadInput, CoreUnavailable, MidfillError, Unauthorize
 from protocol.messages import PROTOCOL_VERSION, CompletionRequest, Prompt, Usage, megabytes
 from protocol.rendezvous import (
     CoreAddress,
+    address_file,
     core_name,
     describe,
     differences,
@@ -53,6 +54,20 @@ async def cores(settings: Settings) -> Section:
     if settings.core:
         found.append(("other machine", *await _remote_core(settings)))
     return Section("core", tuple(item[:2] for item in found), tuple(item[2] for item in found if item[2]))
+
+
+async def loaded_on(settings: Settings) -> str:
+    """The device of the core here that serves these settings, once its model is loaded; otherwise empty."""
+    name = core_name(resolve_model(settings.model), resolve_engine(settings.engine))
+    try:
+        file = address_file(runtime_folder(), name)
+        running = await answering_core(file)
+        if running is None or differences(running.settings, settings):
+            return ""
+        status = await ask_status(endpoint_of(running, file))
+    except (MidfillError, OSError):
+        return ""  # `cores` says why
+    return status.device if status.state == "ready" else ""
 
 
 async def _remote_core(settings: Settings) -> tuple[str, str]:

@@ -68,10 +68,10 @@ async def examine(settings: Settings, refused: Sequence[BadSettings] = (), file:
 
 async def _engine(settings: Settings, gpus: tuple[Gpu, ...]) -> Section:
     """The configured engine or model."""
-    from midfill.doctor.checks import engine
+    from midfill.doctor.checks import engine, loaded_on
     from midfill.doctor.models import model
 
-    return await engine(settings) or model(settings, gpus)
+    return await engine(settings) or model(settings, gpus, await loaded_on(settings))
 
 
 def _print(console: Console, sections: Sequence[Section], *, everything: bool) -> None:

@@ -14,8 +14,11 @@ from protocol.messages import megabytes
 from protocol.settings import Settings
 
 
-def model(settings: Settings, gpus: tuple[Gpu, ...]) -> Section:
-    """The model, its device, and its memory."""
+def model(settings: Settings, gpus: tuple[Gpu, ...], loaded_on: str = "") -> Section:
+    """The model, its device, and its memory.
+
+    A core that has loaded it, on the device `loaded_on`, holds what the plan asks for: then it lacks nothing.
+    """
     device = choose_device(settings, gpus)
     facts = [("model", settings.model)]
     problems = [device.problem] if device.problem else []
@@ -32,14 +35,15 @@ def model(settings: Settings, gpus: tuple[Gpu, ...]) -> Section:
             name = plan.device
             if plan.placement.runner in ("CPU", "GPU"):
                 facts += [("dtype", plan.dtype), ("memory", _show_plan(plan.memory))]
-            runs, lack = _instead(settings, plan.lack) if plan.lack else (str(plan.placement), "")
+            if not loaded_on:
+                runs, lack = _instead(settings, plan.lack) if plan.lack else (str(plan.placement), "")
     except BadModel as error:
         runs, lack = _instead(settings, str(error))
     except MidfillError as error:
         lack = str(error)
     facts += [("runs on", runs)] if runs else []
     problems += [lack] if lack else []
-    facts.append(("device", name))
+    facts.append(("device", loaded_on or name))
     return Section("model", tuple(facts), tuple(problems))
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -88,6 +89,9 @@ class ServerStatus(msgspec.Struct, frozen=True):
     device: str
     progress: float | None  # of loading, 0..1; None if unknown
 
+
+LANGUAGE_SERVER = (sys.executable, "-P", "-m", "midfill", "lsp")
+"""The command that runs midfill's own, without what lies in the current folder."""
 
 _CostKey = tuple[str, int, ClientPosition]  # the URI and version of a document, and a cursor in it
 

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import sys
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
@@ -27,7 +26,7 @@ from lsp_server.suggesting.queries import Query
 from lsp_server.suggesting.requests import PromptCost
 from midfill.headless.engine_core import EngineCore
 from midfill.headless.environment import private_core_environment
-from midfill.headless.lsp_session import Answer, LspSession, UsageReport, open_session
+from midfill.headless.lsp_session import LANGUAGE_SERVER, Answer, LspSession, UsageReport, open_session
 from midfill.replay.command import ReplayOptions
 from midfill.replay.results import Record, ReplayResult, StrategyResult, savings_of
 from midfill.replay.trace import Step, Trace, play, text_at
@@ -208,10 +207,9 @@ async def open_target(trace: Trace, settings: Settings, options: ReplayOptions) 
 @asynccontextmanager
 async def open_server(settings: Settings, language: str, text: str) -> AsyncIterator[SessionTarget]:
     """A real language server with this text open and the model ready, and a core of its own."""
-    command = [sys.executable, "-P", "-m", "midfill", "lsp"]
     given = chosen_settings(settings, _SERVER_SETTINGS)
     with private_core_environment() as environment:
-        async with open_session(command, settings=given, environment=environment) as session:
+        async with open_session(LANGUAGE_SERVER, settings=given, environment=environment) as session:
             target = SessionTarget(session, language, text)
             await session.wait_until_ready(_START_SECONDS)
             yield target

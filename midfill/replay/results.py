@@ -16,6 +16,7 @@ from midfill.replay.trace import Step
 from protocol.messages import SLACK_TOKENS, CacheOutcome
 
 Mode = str  # "stdio", "engine" or "dry"
+RANKS = (50, 95, 99)  # the percentiles of a report
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +73,11 @@ def percentile(values: Sequence[float], share: float) -> float:
     return sorted(values)[max(0, math.ceil(share * len(values)) - 1)]
 
 
+def percentiles(values: Sequence[float]) -> dict[str, float]:
+    """p50, p95 and p99, rounded to three digits."""
+    return {f"p{rank}": round(percentile(values, rank / 100), 3) for rank in RANKS}
+
+
 def summary(result: ReplayResult) -> dict[str, Any]:
     """The JSON object of a replay."""
     return {
@@ -91,13 +97,10 @@ def strategy_summary(result: StrategyResult) -> dict[str, Any]:
     return {
         "hit_share": _hit_share(records),
         "hit_share_single_cursor": _hit_share([record for record in records if record.single_cursor]),
-        "recomputed_tokens": {
-            "mean": _mean(recomputed),
-            **{f"p{rank}": percentile(recomputed, rank / 100) for rank in (50, 95, 99)},
-        },
+        "recomputed_tokens": {"mean": _mean(recomputed), **percentiles(recomputed)},
         "prefetched_tokens_mean": _mean([record.prefetched_tokens for record in records]),
         "prompt_tokens_mean": _mean([record.prompt_tokens for record in records]),
-        "time_to_suggestion_ms": {f"p{rank}": round(percentile(times, rank / 100), 3) for rank in (50, 95, 99)},
+        "time_to_suggestion_ms": percentiles(times),
         "savings": None if result.savings is None else asdict(result.savings),
         "errors": len(result.errors),
         "shown": sum(bool(record.suggestion) for record in records),

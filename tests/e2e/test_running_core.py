@@ -15,6 +15,7 @@ import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
+from inference.loading.main_memory import MainMemory
 from midfill.commands import app
 from midfill.complete import FilePosition, complete
 from midfill.core_to_ask import Waiting
@@ -76,6 +77,17 @@ async def test_a_token_that_is_not_the_cores(core: "subprocess.Popen[bytes]", so
         await complete(Settings(model=TINY_MODEL), FilePosition(source, 1, 10), Waiting(), may_start=True)
     (problem,) = (await cores(Settings(model=TINY_MODEL))).problems
     assert "does not know this machine's token" in problem
+
+
+def test_the_doctor_counts_what_the_core_holds_as_there(
+    core: "subprocess.Popen[bytes]", source: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("inference.loading.placement.main_memory", lambda: MainMemory(2**30, 2**20))
+    assert run("complete", f"{source}:1:10").exit_code == 0  # the model is loaded
+    assert run("doctor").exit_code == 0
+    core.terminate()
+    core.wait(START_SECONDS)
+    assert "are free for it" in run("doctor").stdout
 
 
 def test_the_core_that_is_started_for_one_answer_gives_the_next_and_makes_place_for_one_by_hand(

@@ -23,7 +23,7 @@ import pytest
 from lsprotocol import types
 from pygls.exceptions import JsonRpcException
 
-from lsp_server.server import Notices
+from lsp_server.notices import Notices
 from lsp_server.usage.statistics import statistics_file
 from protocol.errors import BadModel
 from protocol.messages import CompletionRequest, CoreStatus
@@ -35,7 +35,7 @@ from tests.lsp_server.fake_core import READY, FakeCore, fails, never
 if TYPE_CHECKING:
     from pygls.progress import Progress
 
-    from lsp_server.server import ShownProgress
+    from lsp_server.notices import ShownProgress
 
 
 async def test_tells_the_cost_of_an_answer(editor: Editor) -> None:
@@ -142,7 +142,7 @@ async def test_a_newer_request_continues_the_progress(core: FakeCore) -> None:
 
 
 async def test_the_progress_ends_when_the_core_says_nothing_more(core: FakeCore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lsp_server.server._SILENCE_S", 0.1)
+    monkeypatch.setattr("lsp_server.notices.PREFILL_SILENCE_S", 0.1)
     async with reading(core) as (editor, _, _):
         await until(lambda: kinds(editor)[-1:] == ["end"])
 

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from midfill import commands
 from midfill.__main__ import main
 from midfill.commands import app
-from protocol.errors import BadInput, BadSettings
+from protocol.errors import BadInput
 from protocol.settings import CORE_SETTINGS, option_name
 
 
@@ -101,7 +101,6 @@ def test_every_setting_of_a_core_is_an_option_of_its_command() -> None:
     [
         (["core", "--model", "{empty}"], "midfill: {empty} is not a model folder: it has no config.json"),
         (["core", "--model", "no-such"], "midfill: no model 'no-such': it is neither"),
-        (["lsp", "--tcp", "127.0.0.1:9257"], "midfill: --tcp 127.0.0.1:9257: the language server speaks over stdio alone"),
         (["lsp", "--max-tokens", "0"], "midfill: --max-tokens = 0: must be at least 1"),
         (["core", "--log-file", "{empty}/no/core.log"], "midfill: {empty}/no/core.log cannot be written: No such file"),
         (["stats", "--html", "{empty}/no/page.html"], "midfill: {empty}/no/page.html cannot be written: No such file"),
@@ -128,26 +127,3 @@ def test_bad_input_ends_a_command_with_one_line_and_status_2(
     assert ended.value.code == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith(message.format(empty=empty, trace=trace))
-
-
-@pytest.mark.parametrize(("name", "instead"), [("demo", "`midfill play` shows"), ("cores", "`midfill core list` lists")])
-def test_a_command_that_is_no_longer_one_is_refused_by_name(name: str, instead: str) -> None:
-    refusal = CliRunner().invoke(app, [name]).exception
-    assert isinstance(refusal, BadInput)
-    assert str(refusal).startswith(f"`midfill {name}` is no longer a command: {instead}")
-
-
-@pytest.mark.parametrize("option", [["--exact"], ["--no-exact"], ["--suggest-in", "comments"], ["--disabled-folders", "/a,/b"]])
-def test_an_option_that_is_no_longer_one_is_refused_by_name(served: list[Any], option: list[str]) -> None:
-    result = CliRunner().invoke(app, ["core", *option])
-    assert isinstance(result.exception, BadSettings)
-    assert str(result.exception).startswith(f"{option[0].replace('--no-', '--')} is no longer a setting: ")
-    assert served == []
-
-
-@pytest.mark.parametrize("option", [["--separate-users"], ["--log-format", "json"], ["--user-queue", "8"], ["--drain-s", "9"]])
-def test_an_option_of_the_core_that_is_no_longer_one_is_refused_by_name(served: list[Any], option: list[str]) -> None:
-    result = CliRunner().invoke(app, ["core", *option])
-    assert isinstance(result.exception, BadInput)
-    assert str(result.exception).startswith(f"{option[0]} is no longer an option: ")
-    assert served == []

@@ -125,7 +125,7 @@ def test_what_an_editor_would_hold_back_is_printed_and_said(source: Path, tiny_m
     options = ["complete", f"{source}:2:12", *here, "--hold-back-percent"]
     held, shown = (CliRunner().invoke(app, [*options, percent]) for percent in ("100", "0"))
     assert held.stdout == shown.stdout != ""
-    assert "editors show this suggestion only on request" in held.stderr
+    assert "editors show this suggestion only on request: the average probability of its tokens is" in held.stderr
     assert shown.stderr.splitlines()[0] == f"midfill: loading {tiny_model} in this process"
     assert "on request" not in shown.stderr
     assert json.loads(CliRunner().invoke(app, [*options, "100", "--json"]).stdout)["held_back"]

@@ -25,8 +25,8 @@ from tests.inference.tiny_gguf import tokenizer_fields, write_file
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A home with three GGUF files in llama.cpp's cache: a whole one, one without markers, and a damaged one."""
-    for name in ("OLLAMA_MODELS", "LLAMA_CACHE", "HF_HOME", "HF_HUB_CACHE", "XDG_CACHE_HOME"):
-        monkeypatch.delenv(name, raising=False)
+    monkeypatch.delenv("OLLAMA_MODELS", raising=False)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "none"))
     monkeypatch.setenv("HOME", str(tmp_path))
     cache = tmp_path / ".cache" / "llama.cpp"
     monkeypatch.setenv("LLAMA_CACHE", str(cache))

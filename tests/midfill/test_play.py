@@ -11,7 +11,7 @@ from typing import Any
 
 import httpx2
 import pytest
-from websockets.exceptions import InvalidStatus
+from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import ClientConnection, connect
 from websockets.typing import Origin, Subprotocol
 
@@ -121,6 +121,12 @@ def test_a_message_that_is_none_is_answered_and_the_server_goes_on(play: Play) -
         socket.send("[" * 100_000)
         assert "not JSON" in page.hear()["error"]["message"]
         assert "result" in page.ask("initialize", {"processId": None, "capabilities": {}})
+
+
+def test_a_page_that_does_not_read_is_dropped(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("inference.core.websocket.MAX_UNSENT_CHARS", -1)
+    with play.open(play.keys.key) as socket, pytest.raises(ConnectionClosed):
+        Page(socket).ask("initialize", {"processId": None, "capabilities": {}})
 
 
 @pytest.mark.parametrize(

@@ -43,7 +43,7 @@ def without_engine(tmp_path: Path) -> dict[str, str]:
         (["--help"], 0, "Run the language server"),
         (["--version"], 0, "0."),
         (["core", "list"], 0, "no core is running"),
-        (["stats"], 0, "No suggestion was counted yet"),
+        (["stats"], 0, "No suggestion was shown yet"),
         (["doctor"], 1, "a core on this machine needs the engine, and accelerate,"),
         (["doctor", "--core", "ws://127.0.0.1:1"], 1, "other machine"),
         (["complete", "README.md:1:1", "--core", "ws://127.0.0.1:1", "--core-token", "t"], 1, "127.0.0.1:1"),

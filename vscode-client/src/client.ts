@@ -232,7 +232,7 @@ export class Client {
     }
   }
 
-  /** The next edit that the server offers; undefined if it offers none. */
+  /** The next edit that the server offers; undefined if it offers none, or ends before it answers. */
   async nextEdit(document: vscode.TextDocument, place: vscode.Position): Promise<NextEdit | undefined> {
     const offered = this.client.initializeResult?.capabilities.executeCommandProvider?.commands ?? [];
     if (this.client.state !== State.Running || !this.follows(document) || !offered.includes(EDIT_ACCEPTED)) {
@@ -241,8 +241,7 @@ export class Client {
     const { code2ProtocolConverter: converter, protocol2CodeConverter: back } = this.client;
     const { textDocument, position } = converter.asTextDocumentPositionParams(document, place);
     const params = { textDocument: { ...textDocument, version: document.version }, position, context: { triggerKind: 2 } };
-    const { edits } = await this.client.sendRequest<InlineEdits>(INLINE_EDIT, params);
-    const edit = edits[0];
+    const edit = (await this.client.sendRequest<InlineEdits>(INLINE_EDIT, params).catch(() => undefined))?.edits[0];
     return edit && {
       text: edit.text,
       range: back.asRange(edit.range),

@@ -29,7 +29,9 @@ export function followCursor(server: Server): vscode.Disposable {
   };
   return vscode.Disposable.from(
     vscode.window.onDidChangeTextEditorSelection(({ textEditor }) => {
-      selected(textEditor);
+      if (textEditor === vscode.window.activeTextEditor) {
+        selected(textEditor); // an edit also moves the cursors of other editors on its document
+      }
     }),
     vscode.window.onDidChangeActiveTextEditor(focused),
     vscode.window.onDidChangeWindowState(({ focused: inFront }) => {

@@ -14,15 +14,19 @@ const TOLD_MS = 4000;
 export async function addImports(client: Client | undefined): Promise<void> {
   const document = vscode.window.activeTextEditor?.document;
   const accepted = document && client?.acceptedIn(document);
-  if (accepted === undefined) {
+  if (document === undefined || accepted === undefined) {
     return;
   }
+  const { version } = document;
   const [all] = await actions(accepted, ALL);
   const chosen = all === undefined ? await fixes(accepted) : [all];
   if (chosen.length === 0) {
     vscode.window.setStatusBarMessage("midfill: the accepted text lacks no import", TOLD_MS);
+  } else if (document.version === version) {
+    await apply(chosen);
+  } else {
+    vscode.window.setStatusBarMessage("midfill: no import was added: the text has changed since", TOLD_MS);
   }
-  await apply(chosen);
 }
 
 /** One fix for each diagnostic of a missing name. */

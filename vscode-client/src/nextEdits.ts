@@ -32,8 +32,10 @@ export class NextEdits implements vscode.Disposable {
   private pending: NodeJS.Timeout | undefined;
   private selectedAt = -SELECTION_MS;
   private readonly subscriptions: vscode.Disposable;
+  private readonly server: Server;
 
-  constructor(private readonly server: Server) {
+  constructor(server: Server) {
+    this.server = server;
     this.subscriptions = vscode.Disposable.from(
       vscode.workspace.onDidChangeTextDocument(({ document, contentChanges }) => {
         if (contentChanges.length > 0 && document === vscode.window.activeTextEditor?.document) {
@@ -41,7 +43,10 @@ export class NextEdits implements vscode.Disposable {
           this.askSoon();
         }
       }),
-      vscode.window.onDidChangeTextEditorSelection(({ selections }) => {
+      vscode.window.onDidChangeTextEditorSelection(({ textEditor, selections }) => {
+        if (textEditor !== vscode.window.activeTextEditor) {
+          return; // an edit also moves the selections of other editors on its document
+        }
         if (selections.some((selection) => !selection.isSingleLine)) {
           this.selectedAt = performance.now();
         }

@@ -4,15 +4,11 @@ import { element } from "./elements.ts";
 
 export type CacheOutcome = "hit" | "partial" | "miss";
 
-/** The fields of `protocol.messages.Usage` that the pages show; the JSON leaves some out that are 0. */
+/** The fields of `protocol.messages.Usage` that the page shows. */
 export interface Usage {
   prompt_tokens: number;
   recomputed_tokens: number;
   generated_tokens: number;
-  queue_ms: number;
-  prefill_ms: number;
-  decode_ms: number;
-  prepare_ms?: number;
 }
 
 const MOST_COLUMNS = 240;

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import accumulate, islice
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,7 +46,13 @@ from inference.backends.layer_weights import LayerWeights, WeightsSource
 from inference.backends.model import Choice, Chunk
 from inference.checkpoints.architecture import Architecture, DeltaRule, LayerKind
 from inference.checkpoints.quantized_matrix import QuantizedMatrix
+from kv_store.interface import Workspace
 from protocol.garbage import return_free_memory
+
+if TYPE_CHECKING:
+    from inference.backends.cpu.recurrent_workspace import RecurrentWorkspace
+    from kv_store.main_memory import ArrayWorkspace
+    from kv_store.workspace import KVWorkspace
 
 MAX_NEW_TOKENS = 32
 """Most new tokens in one call, as in model.h."""
@@ -69,16 +75,14 @@ def check_call(architecture: Architecture, positions: int, chunks: Sequence[Chun
 
 
 def _check_chunk(architecture: Architecture, positions: int, chunk: Chunk) -> None:
-    token_ids, workspace = chunk.token_ids, cast(Any, chunk.workspace)
-    count = len(token_ids)
+    token_ids, count = chunk.token_ids, len(chunk.token_ids)
     if count == 0:
         raise ValueError("a chunk needs at least one new token")
     if min(token_ids) < 0 or max(token_ids) >= architecture.vocabulary:
         raise ValueError(f"token ids {min(token_ids)} to {max(token_ids)} exceed the vocabulary of {architecture.vocabulary}")
     if not 0 <= chunk.wanted <= count:
         raise ValueError(f"a chunk of {count} tokens cannot give {chunk.wanted} logits")
-    if getattr(workspace, "address", None) is None:
-        raise TypeError(f"the kernel needs a workspace in main memory, not a {type(workspace).__name__}")
+    workspace = _in_main_memory(chunk.workspace)
     room = min(workspace.max_tokens, positions)
     if not 0 <= chunk.start <= room - count:
         raise ValueError(f"tokens [{chunk.start}, {chunk.start + count}) exceed a workspace of {room}")
@@ -90,6 +94,12 @@ def _check_chunk(architecture: Architecture, positions: int, chunk: Chunk) -> No
         raise ValueError(f"the workspace has {shape.dtype}: expected float32 or bfloat16")
     if architecture.layer_kinds and workspace.snapshots is None:
         raise TypeError("recurrent layers need a RecurrentWorkspace")
+
+
+def _in_main_memory(workspace: Workspace) -> ArrayWorkspace | KVWorkspace:
+    if getattr(workspace, "address", None) is None:
+        raise TypeError(f"the kernel needs a workspace in main memory, not a {type(workspace).__name__}")
+    return cast("ArrayWorkspace | KVWorkspace", workspace)
 
 
 KIND_NUMBERS: Mapping[LayerKind, int] = {"attention": 0, "convolution": 1, "delta": 2}  # LayerKind of model.h
@@ -124,15 +134,12 @@ class KernelDecoder:
         self._positions = tables[0].shape[0]
         self._handle = self._create(self._model(weights, tables, weight_type), threads)
         self._one_call_at_a_time = threading.Lock()
-        self._finalizer = weakref.finalize(self, self._library.midfill_kernel_destroy, self._handle)
+        finalizer = weakref.finalize(self, self._library.midfill_kernel_destroy, self._handle)
+        finalizer.atexit = False  # another thread may be within a call, and the process's memory goes anyway
 
     @property
     def weights_bytes(self) -> int:
         return sum(kept.nbytes for kept in self._kept if isinstance(kept, np.ndarray))
-
-    def close(self) -> None:
-        """Stop the threads and free their memory."""
-        self._finalizer()
 
     def forward(self, chunks: Sequence[Chunk]) -> list[NDArray[np.float32]]:
         """Logits [wanted, vocabulary] in float32 of the last `wanted` tokens of each chunk.
@@ -158,8 +165,6 @@ class KernelDecoder:
         check_call(self.architecture, self._positions, chunks)
         token_ids = [token_id for chunk in chunks for token_id in chunk.token_ids]
         with self._one_call_at_a_time:
-            if not self._finalizer.alive:
-                raise ValueError("the decoder is closed")
             self._library.midfill_kernel_forward(
                 self._handle,
                 (ctypes.c_int32 * len(token_ids))(*token_ids),
@@ -328,9 +333,11 @@ def _unquantized(weight: Matrix) -> Matrix:
 
 
 def _c_sequence(chunk: Chunk) -> CSequence:
-    workspace = cast(Any, chunk.workspace)
+    workspace = _in_main_memory(chunk.workspace)
     layer, value, head, _, _ = workspace.strides
-    before, after = (None, None) if workspace.snapshots is None else workspace.states(chunk.start, chunk.stop)
+    before, after = None, None
+    if workspace.snapshots is not None:
+        before, after = cast("RecurrentWorkspace", workspace).states(chunk.start, chunk.stop)
     return CSequence(
         kv=workspace.address,
         layer_stride=layer,

@@ -23,7 +23,7 @@ from inference.backends.layer_weights import GgufTensors
 from inference.checkpoints.architecture import Architecture
 from inference.checkpoints.quantized_matrix import GROUP, QuantizedMatrix
 from inference.checkpoints.weights import QuantizedType, StoredTensor, WeightsFile, common_type
-from protocol.errors import BadModel
+from protocol.errors import BadModel, bad_model
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -44,13 +44,20 @@ class StoredRows:
         tensor, wanted = self.tensor, self.order[rows]
         first, last = int(wanted.min()), int(wanted.max())
         size = (tensor.stop - tensor.start) // tensor.shape[0]
-        stored = np.fromfile(self.path, np.uint8, (last + 1 - first) * size, offset=tensor.start + first * size)
-        if len(stored) < (last + 1 - first) * size:
-            raise BadModel(f"{self.path} is shorter than when it was opened: load it again")
+        stored = _read(self.path, tensor.start + first * size, (last + 1 - first) * size)
         if tensor.type_name in BLOCK_FORMATS and (matrix.type == tensor.kernel_type or matrix.type != "int8"):
             read_rows(stored, tensor.type_name, np.ascontiguousarray(wanted - first), matrix, places)
             return
         _round(stored.reshape(-1, size)[wanted - first], tensor.type_name, matrix, places)
+
+
+def _read(path: Path, start: int, count: int) -> NDArray[np.uint8]:
+    """So many bytes of a file; BadModel if it does not have them any more."""
+    with bad_model(f"{path} cannot be read any more"):
+        stored = np.fromfile(path, np.uint8, count, offset=start)
+    if len(stored) < count:
+        raise BadModel(f"{path} is shorter than when it was opened: load it again")
+    return stored
 
 
 def _round(stored: NDArray[np.uint8], type_name: str, matrix: QuantizedMatrix, places: Rows) -> None:
@@ -171,9 +178,7 @@ class QuantizedGgufReader(GgufTensors):
 
     def _read(self, name: str, *shape: int) -> NDArray[np.float32]:
         file, tensor = self.find(name, *shape)
-        stored = np.fromfile(file.path, np.uint8, tensor.stop - tensor.start, offset=tensor.start)
-        if len(stored) < tensor.stop - tensor.start:
-            raise BadModel(f"{file.path} is shorter than when it was opened: load it again")
+        stored = _read(file.path, tensor.start, tensor.stop - tensor.start)
         values = gguf.dequantize(stored.reshape(shape[0], -1), gguf.GGMLQuantizationType[tensor.type_name])
         read: NDArray[np.float32] = np.asarray(values, np.float32).reshape(shape)[self.order(name, shape[0])]
         return read

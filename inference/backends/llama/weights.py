@@ -16,7 +16,7 @@ from inference.backends.layer_weights import GgufTensors, LayerWeights, Streamed
 from inference.checkpoints.architecture import Architecture
 from inference.checkpoints.gguf import blocks as gguf_blocks
 from inference.checkpoints.weights import StoredTensor, WeightsFile
-from protocol.errors import BadModel
+from protocol.errors import BadModel, bad_model
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +142,7 @@ class GgufReader(GgufTensors):
     def _open(self, name: str, *shape: int) -> tuple[Tensor, StoredTensor]:
         """The stored bytes [rows, bytes of a row], of a vector [count, bytes of a number]; read when they are used."""
         file, tensor = self.find(name, *shape)
-        stored: NDArray[Any] = np.memmap(
-            file.path, np.uint8, "c", offset=tensor.start, shape=(shape[0], (tensor.stop - tensor.start) // shape[0])
-        )
+        size = (tensor.stop - tensor.start) // shape[0]
+        with bad_model(f"{file.path} cannot be read any more"):
+            stored: NDArray[Any] = np.memmap(file.path, np.uint8, "c", offset=tensor.start, shape=(shape[0], size))
         return torch.from_numpy(stored[self.order(name, shape[0])]), tensor

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from inference.checkpoints.architecture import DIVIDED
@@ -71,32 +71,39 @@ def gguf_config(parts: Sequence[GgufHeader]) -> dict[str, Any]:
 
 
 def _our_config(parts: Sequence[GgufHeader]) -> dict[str, Any]:
-    header = parts[0]
-    for key in _REQUIRED:
-        if header.of_model(key) is None:
-            raise BadModel(f"{header.path} has no {header.architecture}.{key}: it is incomplete")
-    heads, hidden = number_of(header, "attention.head_count"), number_of(header, "embedding_length")
+    header, shared = parts[0], shared_config(parts, _REQUIRED)
+    heads, hidden = shared["num_attention_heads"], shared["hidden_size"]
     head_dim = number_of(header, "attention.key_length", hidden // heads if heads else None)
     scales = _granite_scales(header, head_dim) if header.architecture == "granite" else {}
     _check_attention(header, head_dim, any_scale=bool(scales))
     check_keys(header, {*_READ, *_GRANITE} if scales else _READ)
     window = number_of(header, "attention.sliding_window")
-    return {
+    return shared | {
         "model_type": header.architecture,
-        "num_hidden_layers": number_of(header, "block_count"),
-        "hidden_size": hidden,
-        "intermediate_size": number_of(header, "feed_forward_length"),
-        "num_attention_heads": heads,
         "num_key_value_heads": number_of(header, "attention.head_count_kv"),
         "head_dim": head_dim,
-        "vocab_size": vocabulary_of(parts),
         "rms_norm_eps": number_of(header, "attention.layer_norm_rms_epsilon"),
-        "max_position_embeddings": number_of(header, "context_length"),
-        "tie_word_embeddings": is_tied(parts),
         "use_sliding_window": bool(window),
         "sliding_window": window,
         "rope_parameters": _rope(parts, head_dim),
         **scales,
+    }
+
+
+def shared_config(parts: Sequence[GgufHeader], required: Iterable[str]) -> dict[str, Any]:
+    """What files of all families say alike; BadModel if the first part lacks one of the required keys."""
+    header = parts[0]
+    for key in required:
+        if header.of_model(key) is None:
+            raise BadModel(f"{header.path} has no {header.architecture}.{key}: it is incomplete")
+    return {
+        "num_hidden_layers": number_of(header, "block_count"),
+        "hidden_size": number_of(header, "embedding_length"),
+        "intermediate_size": number_of(header, "feed_forward_length"),
+        "num_attention_heads": number_of(header, "attention.head_count"),
+        "vocab_size": vocabulary_of(parts),
+        "max_position_embeddings": number_of(header, "context_length"),
+        "tie_word_embeddings": is_tied(parts),
     }
 
 

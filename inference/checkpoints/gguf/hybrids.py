@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from inference.checkpoints.gguf.config import check_keys, is_tied, number_of, unsupported, vocabulary_of
+from inference.checkpoints.gguf.config import check_keys, number_of, shared_config, unsupported
 from inference.checkpoints.gguf.metadata import GgufHeader, midfill_notes
 from inference.checkpoints.kernel_shape import STORED_OTHERWISE
 from protocol.errors import BadModel
@@ -25,22 +25,10 @@ def hybrid_config(parts: Sequence[GgufHeader]) -> dict[str, Any]:
     """The model's config, in the terms of transformers; BadModel, with the file and the value, if it is unsupported."""
     header = parts[0]
     read, required, family = _FAMILIES[header.architecture]
-    for key in (*_SHARED, *required):
-        if header.of_model(key) is None:
-            raise BadModel(f"{header.path} has no {header.architecture}.{key}: it is incomplete")
+    shared = shared_config(parts, (*_SHARED, *required))
     check_keys(header, {*_SHARED, *_HEADS, *required, *read, "vocab_size"})
-    shared = {
-        "num_hidden_layers": layers_of(header),
-        "hidden_size": number_of(header, "embedding_length"),
-        "intermediate_size": number_of(header, "feed_forward_length"),
-        "num_attention_heads": number_of(header, "attention.head_count"),
-        "vocab_size": vocabulary_of(parts),
-        "max_position_embeddings": number_of(header, "context_length"),
-        "tie_word_embeddings": is_tied(parts),
-        STORED_OTHERWISE: True,
-        "midfill": midfill_notes(header),
-    }
-    return shared | family(header)
+    own = {"num_hidden_layers": layers_of(header), STORED_OTHERWISE: True, "midfill": midfill_notes(header)}
+    return shared | own | family(header)
 
 
 def layers_of(header: GgufHeader) -> int:

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
-from protocol.messages import MAX_STOP_CHARS, Completion, Sampling, StopTexts
+from protocol.messages import MAX_STOP_CHARS, MAX_STOP_TEXTS, Completion, Sampling
 from protocol.wire import decode_object
 
 
@@ -53,7 +53,8 @@ Body = TypeVar("Body")
 Count = Annotated[int, msgspec.Meta(ge=-1)]  # -1 is llama.cpp's "no limit"
 Name = Annotated[str, msgspec.Meta(max_length=MAX_NAME_CHARS)]
 Temperature = Annotated[float, msgspec.Meta(ge=0, le=100)]
-Share = Annotated[float, msgspec.Meta(gt=0, le=1)]
+Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
+StopOrNone = Annotated[str, msgspec.Meta(max_length=MAX_STOP_CHARS)]
 
 log = logging.getLogger(__name__)
 
@@ -65,15 +66,15 @@ class Fields(msgspec.Struct, frozen=True, kw_only=True):
 class DecodingFields(Fields, frozen=True, kw_only=True):
     """Base of the bodies that say how tokens are drawn and where the text ends."""
 
-    stop: Annotated[str, msgspec.Meta(max_length=MAX_STOP_CHARS)] | StopTexts | None = None
+    stop: StopOrNone | Annotated[tuple[StopOrNone, ...], msgspec.Meta(max_length=MAX_STOP_TEXTS)] | None = None
     temperature: Temperature | None = None
     top_p: Share | None = None
     top_k: Count | None = None
     seed: int | None = None  # below 0 means none
 
     def sampling(self) -> Sampling | None:
-        """How tokens are drawn; None for temperature 0, the default. Without a seed each request has its own."""
-        if not self.temperature:
+        """How tokens are drawn; None for the most probable ones. Without a seed each request has its own."""
+        if not self.temperature or self.top_p == 0:
             return None
         seed = self.seed if self.seed is not None and self.seed >= 0 else random.getrandbits(63)
         return Sampling(self.temperature, 1.0 if self.top_p is None else self.top_p, max(0, self.top_k or 0), seed)

@@ -14,7 +14,7 @@ from inference.core.http.bodies import MAX_CHOICES, Count, DecodingFields, Name,
 from inference.core.http.requests import Api, TextPiece, cached_tokens, session_of, whole
 from inference.core.http.responses import EVENTS, error_event, event, streamed
 from protocol.installation import own_version
-from protocol.messages import MAX_SNIPPETS, Completion, CompletionRequest, Snippet, StopRule, StopTexts
+from protocol.messages import MAX_SNIPPETS, Completion, CompletionRequest, Snippet, StopRule
 from protocol.stopping import columns
 
 MAX_RESPONSE_FIELDS = 64
@@ -37,7 +37,6 @@ class InfillBody(DecodingFields, frozen=True, kw_only=True):
     n_predict: Count | None = None
     n_indent: Annotated[int, Meta(ge=0)] = 0
     n_cmpl: Annotated[int, Meta(ge=1, le=MAX_CHOICES)] = 1
-    stop: StopTexts | None = None
     stream: bool = False
     t_max_predict_ms: Annotated[int, Meta(ge=-1)] = 0
     cache_prompt: bool = True

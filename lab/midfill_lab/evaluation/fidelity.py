@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
-from typing import Literal
+from typing import Literal, get_args
 
 import msgspec
 from rich.table import Table
@@ -45,7 +45,7 @@ _TAB_COLUMNS = 8  # columns of a tab, to compare lines of one file
 _CURSOR = "║"
 _FIELDS = ("name", "language", "model", "expected")
 Verdict = Literal["as written", "nothing", "cut", "doubled closer", "white space", "other"]
-VERDICTS: tuple[Verdict, ...] = ("as written", "nothing", "cut", "doubled closer", "white space", "other")
+VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
 
 _CLOSERS = ")]}\"'`"
 _URI = "untitled:fidelity"

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from random import Random
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from rich.table import Table
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 Layout = Literal["FIM", "EFIM"]
 
-LAYOUTS: tuple[Layout, ...] = ("FIM", "EFIM")
+LAYOUTS: tuple[Layout, ...] = get_args(Layout)
 SPLITS: tuple[Split, ...] = ("single-line", "multi-line", "random-span")
 NEW_TOKENS = 128
 TEMPERATURE, TOP_K, TOP_P = 0.2, 20, 0.95

@@ -240,15 +240,11 @@ class Evaluator:
 
     def row(self, tasks: TaskSet, cut: Cut, form: Format, progress: OnTaskDone) -> Row:
         """Evaluate one row; calls `progress` after every case."""
-        return _row(tasks, cut, form, self.scores(tasks, cut, form, progress), self.with_alternatives)
-
-    def scores(self, tasks: TaskSet, cut: Cut, form: Format, progress: OnTaskDone) -> list[Score]:
-        """A row's scores case by case, so that two rows of the same tasks can be compared in pairs."""
         scores = []
         for task in tasks.tasks:
             scores.append(self._score(place_cursor(task, cut, self.token_ends, self.seed), form))
             progress()
-        return scores
+        return _row(tasks, cut, form, scores, self.with_alternatives)
 
     def _score(self, case: Case, form: Format) -> Score:
         completion, *alternatives = self.complete(lay_prompt(case, form, self.budget), _stop(case.task))

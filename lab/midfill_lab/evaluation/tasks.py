@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from random import Random
-from typing import Literal
+from typing import Literal, get_args
 
 from lsp_server.prompts.anchors import LINES_BACK, WindowBudget
 from midfill_lab.training.sources import is_test, is_vendored, read_source, reason_to_drop
@@ -25,9 +25,9 @@ Split = Literal["single-line", "multi-line", "random-span", "random-span-light"]
 Format = Literal["psm", "spm", "efim"]
 Cut = Literal["given", "token", "character"]
 
-SPLITS: tuple[Split, ...] = ("single-line", "multi-line", "random-span", "random-span-light")
-FORMATS: tuple[Format, ...] = ("psm", "spm", "efim")
-CUTS: tuple[Cut, ...] = ("given", "token", "character")
+SPLITS: tuple[Split, ...] = get_args(Split)
+FORMATS: tuple[Format, ...] = get_args(Format)
+CUTS: tuple[Cut, ...] = get_args(Cut)
 
 TokenEnds = Callable[[str], list[int]]  # where the tokens of a text end, in characters
 MIN_LINE_CHARS = 4

@@ -32,7 +32,7 @@ from midfill_lab.training.model import Batch
 from midfill_lab.training.options import BITS, ExampleOptions, OptionError, Quantization
 from midfill_lab.training.publish import replace_files
 from midfill_lab.training.rounding import GROUP, LEVELS, best_grid, kind_of, round_trip
-from midfill_lab.training.vocabulary import load_vocabulary
+from midfill_lab.training.vocabulary import Vocabulary, load_vocabulary
 from midfill_lab.training.windows import Window, Windows
 
 WEIGHTS = "model.safetensors"
@@ -88,6 +88,13 @@ def _agree(name: str, first: Mapping[str, Tensor], other: Mapping[str, Tensor]) 
     return name in first and name in other and first[name].shape == other[name].shape
 
 
+def _opened(model: str) -> tuple[PreTrainedModel, Vocabulary]:
+    """A model, by name or folder, in float32."""
+    checkpoint = find_checkpoint(model)
+    vocabulary = load_vocabulary(checkpoint.folder / "tokenizer.json", checkpoint.tokenizer().format.name)
+    return AutoModelForCausalLM.from_pretrained(checkpoint.folder, dtype=torch.float32), vocabulary
+
+
 @torch.no_grad()
 def calibrated_rounding(
     model: str,
@@ -109,9 +116,7 @@ def calibrated_rounding(
     kind = quantization.matrices
     if kind not in LEVELS:
         raise OptionError(f"a corpus calibrates {', '.join(LEVELS)}, not {kind}")
-    checkpoint = find_checkpoint(model)
-    vocabulary = load_vocabulary(checkpoint.folder / "tokenizer.json", checkpoint.tokenizer().format.name)
-    loaded: PreTrainedModel = AutoModelForCausalLM.from_pretrained(checkpoint.folder, dtype=torch.float32)
+    loaded, vocabulary = _opened(model)
     made = Windows(Corpus(corpus, "train"), vocabulary, ExampleOptions(), length=window, seed=1)
     prefix, layers = _layers(loaded)
     rounded: dict[str, NDArray[np.uint8]] = {}
@@ -236,9 +241,7 @@ def quantization_losses(
     model: str, corpus: Path, quantizations: Sequence[Quantization | None], *, samples: int, window: int
 ) -> Iterator[QuantizationLoss]:
     """Measure the model, by name or folder, under each choice, on the same examples."""
-    checkpoint = find_checkpoint(model)
-    vocabulary = load_vocabulary(checkpoint.folder / "tokenizer.json", checkpoint.tokenizer().format.name)
-    loaded: nn.Module = AutoModelForCausalLM.from_pretrained(checkpoint.folder, dtype=torch.float32)
+    loaded, vocabulary = _opened(model)
     originals = {name: weight.detach().clone() for name, weight in loaded.named_parameters()}
     held_out = Corpus(corpus, "held_out")
     is_fast = multiplies_bf16(torch.device("cpu"))

@@ -53,7 +53,6 @@ class TrainArguments:
     piece_rate: Annotated[float, typer.Option(help="Probability of each further cut of a text.")] = ExampleOptions.piece_rate
     checkpoint_minutes: Annotated[float, typer.Option(help="Minutes between checkpoints.")] = TrainingOptions.checkpoint_minutes
     seed: Annotated[int, typer.Option(help="Seed of weights and data.")] = 0
-    processes: Annotated[int, typer.Option(hidden=True)] = 1  # refused, since earlier versions had it
     change_recipe: Annotated[
         bool, typer.Option("--change-recipe", help="Go on with a run under other options than it was started with.")
     ] = False
@@ -141,8 +140,6 @@ class TrainArguments:
 
     def options(self) -> TrainingOptions:
         """The training that these ask for, for a step; `train` works out how many. OptionError for a bad value."""
-        if self.processes != 1:
-            raise OptionError(f"--processes {self.processes}: a training runs in one process, on one device")
         if self.lora and self.start is None:
             raise OptionError("--lora needs --from MODEL: adapters are trained on a checkpoint")
         if self.lora and self.muon_lr is not None:

@@ -92,17 +92,17 @@ def prepare_data(output: Path, options: DataOptions) -> Data:
             fim_format = _write_tokenizer(folder / "tokenizer.json", given, options)
             _write_note(output, options, fim_format)
             copy_corpus(given, folder)
-            return open_data(output, options)
+            return _open_data(output, options)
         sources = read_sources([Path(place) for place in options.folders], options.held_out)
         lines = [f"{file.path}\t{file.reason}\n" for file in sources.left_out]
         (output / "left-out.txt").write_text("".join(lines))
         fim_format = _write_tokenizer(folder / "tokenizer.json", sources, options)
         _write_note(output, options, fim_format)
         write_corpus(folder, sources.documents(), sources.manifest())
-    return open_data(output, options)
+    return _open_data(output, options)
 
 
-def open_data(output: Path, options: DataOptions) -> Data:
+def _open_data(output: Path, options: DataOptions) -> Data:
     """The prepared data; CheckpointError if it was made with other options."""
     noted: dict[str, Any] = json.loads(_note(output).read_text())
     fim_format = noted.pop("found_format")

@@ -32,7 +32,10 @@ def read_base(file: Path, folder: Path, reserved: tuple[int, ...] = (), *, dtype
         BadModel: the file is missing, damaged, or of an architecture or a tokenizer that is not supported.
         OptionError: an id is not that of a special token, or there are not three.
     """
-    checkpoint, definition = _open(file), read_tokenizer(file, reserved)
+    checkpoint = _open(file)
+    definition = tokenizer_definition(checkpoint.headers[0])
+    if reserved:
+        _rename(definition, reserved)
     config, metadata = dict(checkpoint.config), checkpoint.headers[0].metadata
     from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
@@ -56,14 +59,6 @@ def read_base(file: Path, folder: Path, reserved: tuple[int, ...] = (), *, dtype
             "clean_up_tokenization_spaces": False,
         },
     )
-
-
-def read_tokenizer(file: Path, reserved: tuple[int, ...] = ()) -> dict[str, Any]:
-    """The content of a tokenizer.json with the tokenizer in `file`; `reserved` and errors as of `read_base`."""
-    definition = tokenizer_definition(_open(file).headers[0])
-    if reserved:
-        _rename(definition, reserved)
-    return definition
 
 
 def _open(file: Path) -> GgufCheckpoint:

@@ -2,7 +2,7 @@
 
 import inspect
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -92,16 +92,6 @@ class Batch(NamedTuple):
         ids = window.ids.astype(np.int64)
         places[: len(tokens)], targets[: len(tokens)] = tokens - 1, ids[learned]
         return cls._make((*map(torch.from_numpy, (ids, positions, bounds, places, targets)), len(tokens)))
-
-    @classmethod
-    def of_rows(cls, ids: Sequence[Sequence[int]], learned: Sequence[Sequence[bool]], multiple: int = 1) -> Self:
-        """A batch with an example in each row, filled up on the right, where no token of the example sees it."""
-        shape = len(ids), max(map(len, ids))
-        window = Window(np.zeros(shape, np.uint32), np.zeros(shape, np.bool_), np.zeros(shape, np.bool_))
-        for row, (tokens, mask) in enumerate(zip(ids, learned, strict=True)):
-            window.ids[row, : len(tokens)] = tokens
-            window.learned[row, : len(tokens)] = mask
-        return cls.of(window, multiple)
 
     def to(self, device: torch.device) -> Self:
         """The batch on a device; copies to a GPU overlap with what it computes."""

@@ -17,7 +17,7 @@ from rich.console import Console
 from inference.checkpoints.checkpoint import find_checkpoint
 from midfill_lab.training.arguments import TrainArguments
 from midfill_lab.training.corpus import Corpus
-from midfill_lab.training.data import Data, DataOptions, open_data, prepare_data
+from midfill_lab.training.data import Data, DataOptions, prepare_data
 from midfill_lab.training.losses import format_losses
 from midfill_lab.training.machine import Device, open_device, stops_on_signals
 from midfill_lab.training.optimizers import TrainingProgress
@@ -68,8 +68,7 @@ class _Run:
     def __init__(self, request: Request, device: Device, console: Console) -> None:
         self._request, self._console = request, console
         self._folder = RunFolder(request.output)
-        prepare_data(request.output, request.data)
-        self._data = open_data(request.output, request.data)
+        self._data = prepare_data(request.output, request.data)
         self._options, self._epochs = _with_steps(request, self._data)
         self._folder.claim(self._data.folder, self._options, change_recipe=request.arguments.change_recipe)
         self._trainer = Trainer(self._folder, self._data.folder, self._data.vocabulary, self._options, device)
@@ -77,7 +76,8 @@ class _Run:
 
     def train(self) -> bool:
         """Run the remaining steps; False if the run was stopped."""
-        for line in data_lines(self._data, _tokens_per_byte(self._data)):
+        tokens_per_byte = 1 / bytes_per_token(Corpus(self._data.folder, "train"), self._data.vocabulary)
+        for line in data_lines(self._data, tokens_per_byte):
             self._console.print(line, highlight=False, soft_wrap=True)
         if self._trainer.progress.step == 0:
             self._measure(self._trainer.progress)
@@ -178,10 +178,6 @@ def _with_steps(request: Request, data: Data) -> tuple[TrainingOptions, float]:
     per_step = options.batch_tokens // window
     steps = request.arguments.steps or max(1, math.ceil(request.arguments.epochs * windows / per_step))
     return replace(options, max_steps=steps), steps * per_step / windows
-
-
-def _tokens_per_byte(data: Data) -> float:
-    return 1 / bytes_per_token(Corpus(data.folder, "train"), data.vocabulary)
 
 
 def _command() -> str:

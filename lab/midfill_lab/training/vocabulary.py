@@ -79,7 +79,7 @@ def load_vocabulary(path: Path, fim_format: str = AUTO) -> Vocabulary:
         raise VocabularyError(f"{path} is not JSON: {error}") from error
 
 
-def train_tokenizer(texts: Iterable[str], size: int, *, show_progress: bool = False) -> Tokenizer:
+def train_tokenizer(texts: Iterable[str], size: int) -> Tokenizer:
     """Learn a byte-level BPE of `size` tokens, the last of which are the markers.
 
     Raises:
@@ -99,7 +99,7 @@ def train_tokenizer(texts: Iterable[str], size: int, *, show_progress: bool = Fa
     )
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
-        vocab_size=size - len(MARKERS), show_progress=show_progress, initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet())
+        vocab_size=size - len(MARKERS), show_progress=False, initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet())
     )
     tokenizer.train_from_iterator(texts, trainer)
     tokenizer.add_special_tokens([AddedToken(name, special=True, normalized=False) for name in MARKERS])

@@ -27,11 +27,12 @@ local configured ---@type table|nil the options that the running servers were st
 --- The buffer of a document. Not vim.uri_to_bufnr(), which makes a buffer where it finds none, as for one without a name.
 local function buffer_of(client_id, uri)
   local client = vim.lsp.get_client_by_id(client_id)
-  for buf in pairs(client and client.attached_buffers or {}) do
-    if vim.uri_from_bufnr(buf) == uri then
-      return buf
-    end
+  local attached = client and client.attached_buffers or {}
+  local function has(buf)
+    return attached[buf] and vim.uri_from_bufnr(buf) == uri
   end
+  local current = vim.api.nvim_get_current_buf() -- nearly always, and there may be hundreds
+  return has(current) and current or vim.iter(vim.tbl_keys(attached)):find(has)
 end
 
 --- Send text that the server can read, with the places that it has in the buffer.
@@ -130,6 +131,12 @@ local function settings()
   return next(given) and languages.settings(given) or vim.empty_dict()
 end
 
+--- Send all settings: the server lays them over those that it was started with.
+---@param client vim.lsp.Client
+local function send_settings(client)
+  compat.call(client, 'notify', 'workspace/didChangeConfiguration', { settings = { midfill = settings() } })
+end
+
 ---@return table
 local function configuration()
   local options = config.options
@@ -141,8 +148,9 @@ local function configuration()
     cmd = options.cmd,
     filetypes = options.filetypes,
     root_markers = options.root_markers,
-    before_init = function(params) -- a server for another root starts later, without start()
-      params.initializationOptions = settings()
+    before_init = function(params, started) -- a server for another root starts later, without start()
+      started.init_options = settings()
+      params.initializationOptions = started.init_options
     end,
     get_language_id = function(_, filetype)
       return languages.id(filetype)
@@ -154,6 +162,9 @@ local function configuration()
       -- Where the user has switched vim.lsp.inline_completion on, it would show the same suggestions again.
       client.server_capabilities.inlineCompletionProvider = nil
       send_readable_text(client)
+      if not vim.deep_equal(client.config.init_options, settings()) then -- configure() finds no server that is starting
+        send_settings(client)
+      end
     end,
     on_exit = function(code, signal, client_id)
       vim.schedule(function()
@@ -357,10 +368,7 @@ end
 function M.configure(changed)
   config.options.settings = vim.tbl_extend('force', config.options.settings, changed)
   configured = configured and running_options()
-  for _, client in ipairs(M.all()) do
-    -- All: the server lays them over those that it was started with.
-    compat.call(client, 'notify', 'workspace/didChangeConfiguration', { settings = { midfill = settings() } })
-  end
+  vim.iter(M.all()):each(send_settings)
 end
 
 --- Run a command of the server; `done` gets an error's message, or nil and the result.

@@ -3,16 +3,15 @@ local M = {}
 
 local namespace = vim.api.nvim_create_namespace('midfill.ghost')
 
---- Expand tabs to their display width, since extmarks do not.
+--- Expand tabs to their width in the current window, since extmarks do not.
 ---@param text string
 ---@param column integer the display column it begins at
----@param tabstop integer
 ---@return string
-local function expand_tabs(text, column, tabstop)
+function M.expand_tabs(text, column)
   local pieces = {}
   for before, tab in text:gmatch('([^\t]*)(\t?)') do
     column = column + vim.api.nvim_strwidth(before)
-    local width = tab == '' and 0 or tabstop - column % tabstop
+    local width = vim.fn.strdisplaywidth(tab, column)
     table.insert(pieces, before .. (' '):rep(width))
     column = column + width
   end
@@ -55,11 +54,10 @@ function M.draw(buf, rest, hint)
   local line = vim.api.nvim_buf_get_lines(buf, rest.row, rest.row + 1, false)[1]
   local first, more = around(table.remove(lines, 1), line:sub(rest.col + 1, rest.col + rest.replaced))
   local column = vim.fn.strdisplaywidth(line:sub(1, rest.col))
-  local tabstop = vim.bo[buf].tabstop
   local virt_lines = vim.tbl_map(function(text)
-    return { { expand_tabs(text, 0, tabstop), 'MidfillGhost' } }
+    return { { M.expand_tabs(text, 0), 'MidfillGhost' } }
   end, lines)
-  local chunks = { { expand_tabs(first, column, tabstop), 'MidfillGhost' } }
+  local chunks = { { M.expand_tabs(first, column), 'MidfillGhost' } }
   table.insert(virt_lines[#virt_lines] or chunks, hint and { hint, 'MidfillGhost' } or nil)
   vim.api.nvim_buf_set_extmark(buf, namespace, rest.row, rest.col, {
     virt_text = chunks,

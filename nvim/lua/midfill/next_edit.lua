@@ -1,6 +1,7 @@
 --- Shows next edits at rest: asks for one, draws what goes and what comes, and jumps to it or applies it.
 local client_of = require('midfill.client').of
 local compat = require('midfill.compat')
+local ghost = require('midfill.ghost')
 local offers = require('midfill.offers')
 local suggestions = require('midfill.suggestion')
 local switch = require('midfill.switch')
@@ -98,21 +99,20 @@ local function draw(buf, next_edit)
   local function mark(row, col, details)
     vim.api.nvim_buf_set_extmark(buf, namespace, row, col, details)
   end
-  local tab = (' '):rep(vim.bo[buf].tabstop)
   for _, part in ipairs(next_edit.parts) do
-    local lines = vim.split(part.text:gsub('\t', tab), '\n', { plain = true })
+    local lines = vim.split(part.text, '\n', { plain = true })
     if part.first ~= part.last or part.from ~= part.to then
       for _, group in ipairs({ 'MidfillEditOld', 'MidfillEditStruck' }) do -- a link has no attribute of its own
         mark(part.first, part.from, { end_row = part.last, end_col = part.to, hl_group = group })
       end
     end
     if lines[1] ~= '' or #lines == 1 then -- lines above the first one would be out of sight
-      local text = table.concat(lines, '⏎')
+      local text = ghost.expand_tabs(table.concat(lines, '⏎'), vim.fn.virtcol({ part.last + 1, part.to }))
       mark(part.last, part.to, { virt_text = { { text, 'MidfillEditNew' } }, virt_text_pos = 'inline' })
     else -- whole lines, below theirs
       table.remove(lines, 1)
       local virtual = vim.tbl_map(function(line)
-        return { { line, 'MidfillEditNew' } }
+        return { { ghost.expand_tabs(line, 0), 'MidfillEditNew' } }
       end, lines)
       mark(part.last, 0, { virt_lines = virtual })
     end

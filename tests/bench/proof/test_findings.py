@@ -168,7 +168,7 @@ def test_split_attention_is_compared_as_far_as_kernels_can_be_compiled(monkeypat
 
     monkeypatch.setattr(correctness, "_Case", build)
     monkeypatch.setattr(correctness, "_compared", compared)
-    monkeypatch.setattr(correctness, "find_spec", lambda _: True)
+    monkeypatch.setattr("proof.card.find_spec", lambda _: True)
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
     rows = list(correctness._measure_split(Card(torch.device("cpu"), rounds=1), replace(FULL, split_s=20.0)))
     assert len(built) == 2  # a third would end after 27 seconds, and 32 tokens of the second after 21

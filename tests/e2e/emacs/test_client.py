@@ -144,3 +144,42 @@ def test_the_server_hears_of_languages_by_their_ids(script: Script, tmp_path: Pa
     run(script, tmp_path, f"{lisp} (midfill-suggest) (wait-for (lambda () midfill--item)) t")
     opened = [each["textDocument"] for each in script.told("textDocument/didOpen")]
     assert {Path(each["uri"]).name: each["languageId"] for each in opened} == files
+
+
+def test_a_server_that_has_just_died_breaks_no_hook(script: Script, tmp_path: Path) -> None:
+    """Emacs removes what fails from its hooks; it hears of the death when it waits for input."""
+    file = tmp_path / "demo.py"
+    file.write_text("")
+    lisp = (
+        opened(file)
+        + """(let ((server (jsonrpc--process midfill--connection)))
+      (signal-process server 'KILL)
+      (while (process-live-p server)) ; without waiting for input
+      (type "x") t)"""
+    )
+    assert run(script, tmp_path, lisp)
+
+
+def test_a_renamed_buffer_without_a_file_is_opened_again_by_its_old_name(script: Script, tmp_path: Path) -> None:
+    lisp = """(python-mode) (wait-for (lambda () midfill--open)) (rename-buffer "other")
+      (jsonrpc-request midfill--connection :test/notify
+                       (list :jsonrpc "2.0" :method "midfill/resync" :params (list :textDocument (list :uri midfill--open))))
+      (wait-for (lambda () (string-search "other" midfill--open))) t"""
+    assert run(script, tmp_path, lisp)
+
+
+def test_a_macro_and_further_cursors_get_no_suggestions_of_themselves(script: Script, tmp_path: Path) -> None:
+    """None would be there where the keys are repeated."""
+    file = tmp_path / "demo.py"
+    file.write_text("")
+    lisp = (
+        opened(file)
+        + """(execute-kbd-macro "ab")
+      (let ((defining-kbd-macro t)) (type "c"))
+      (defvar multiple-cursors-mode t) (type "d") (setq multiple-cursors-mode nil)
+      (type "e") (wait-for (lambda () (= midfill--version 5))) (midfill-suggest) (wait-for (lambda () midfill--item)) t"""
+    )
+    script.answer("abc")
+    assert run(script, tmp_path, lisp)
+    places = [asked["position"]["character"] for asked in script.told("textDocument/inlineCompletion")]
+    assert places == [5, 5]

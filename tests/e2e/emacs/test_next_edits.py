@@ -30,7 +30,7 @@ INIT = """
 """
 COMMANDS = ["midfill.nextEditAccepted", "midfill.nextEditRefused"]
 TEXT = "a = 1\nb = 2\nc = aa\nd = 4\n"
-Open = Callable[[str], Terminal]
+Open = Callable[..., Terminal]
 
 
 def edit_of(line: int, start: int, end: int, text: str, lines: int = 0) -> dict[str, Any]:
@@ -52,10 +52,10 @@ def open_emacs(script: Script, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setenv("HOME", str(tmp_path))
     with ExitStack() as stack:
 
-        def opened(text: str) -> Terminal:
+        def opened(text: str, before: str = "") -> Terminal:
             words = " ".join(json.dumps(word) for word in script.command)
             init, file = tmp_path / "init.el", tmp_path / "demo.py"
-            init.write_text(INIT.format(folder=MIDFILL_EL, command=words))
+            init.write_text(before + INIT.format(folder=MIDFILL_EL, command=words))
             file.write_text(text)
             command = [EMACS, "-nw", "-Q", "-l", str(init), str(file)]
             terminal = stack.enter_context(running(Path(str(shutil.which("tmux"))), tmp_path, command))
@@ -201,3 +201,18 @@ def test_it_is_never_beside_ghost_text_nor_asked_for_while_lines_are_selected(op
     assert not soon(lambda: len(script.told("textDocument/copilotInlineEdit")) > asked, 1.0)
     emacs.type("C-g", "Up")
     assert not soon(lambda: len(script.told("textDocument/copilotInlineEdit")) > asked, 1.0)
+
+
+def test_of_two_windows_on_a_buffer_the_users_shows_it(open_emacs: Open, script: Script) -> None:
+    script.answer("ghost", commands=COMMANDS, edit=edit_of(2, 4, 6, "bb"))
+    emacs = open_emacs(TEXT)
+    emacs.type("C-x", "2")
+    emacs.type_text("x")
+    until(lambda: "xghost" in emacs.screen())
+    assert emacs.screen().count("ghost") == 1
+    script.answer("", commands=COMMANDS, edit=edit_of(2, 4, 6, "bb"))
+    emacs.type_text("y")
+    until(lambda: line(emacs, 2) == "c = aabb")
+    assert emacs.screen().count("aabb") == 1
+    emacs.type("C-x", "o")
+    until(lambda: line(emacs, 2) == "c = aa" and emacs.screen().count("aabb") == 1)

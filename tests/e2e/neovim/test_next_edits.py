@@ -82,12 +82,12 @@ def test_removed_words_are_struck_out_on_the_screen_and_tabs_of_added_ones_kept(
     script.answer("", commands=COMMANDS, edit=edit_of(2, 4, 6, "b\tb"))
     file, init = tmp_path / "demo.txt", tmp_path / "init.lua"
     file.write_text(TEXT, encoding="utf-8")
-    init.write_text(init_script(script.options, "vim.o.tabstop = 3"), encoding="utf-8")
+    init.write_text(init_script(script.options, "vim.o.vartabstop = '3,6'"), encoding="utf-8")
     command = [str(program.path), "-u", str(init), "-i", "NONE", "-n", str(file)]
     with environment(tmp_path, runtime), running(tmux, tmp_path, command) as terminal:
         until(lambda: script.told("textDocument/didOpen"))
         terminal.type_text("x")
-        until(lambda: "c = aab   b\nd = 4" in terminal.screen())
+        until(lambda: "c = aab  b\nd = 4" in terminal.screen())
         line = next(line for line in terminal.screen(escapes=True).split("\n") if line.startswith("c = "))
         assert re.search(r"\x1b\[(\d;)?9m(\x1b\[[\d;]+m)*aa\x1b\[0m", line), repr(line)
 

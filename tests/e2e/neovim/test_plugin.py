@@ -161,6 +161,16 @@ def test_a_block_accepted_line_by_line_and_undone(open_scripted: OpenScripted, s
 
 
 @on_both
+def test_tabs_are_as_wide_as_those_of_the_text(open_scripted: OpenScripted, script: Script) -> None:
+    neovim = open_scripted("a\n")
+    neovim.api.command("setlocal tabstop=4 vartabstop=6,2")
+    script.answer("\tb\tc\n\t\td")
+    neovim.keys("A")
+    neovim.until_ghost()
+    assert neovim.ghost() == f"{' ' * 5}b c\n{' ' * 8}d"
+
+
+@on_both
 def test_words_of_a_suggestion(open_scripted: OpenScripted, script: Script) -> None:
     neovim = open_scripted("\n")
     words = ["foo_bar", " =", " día", "(", "x", ")"]
@@ -282,6 +292,34 @@ def test_the_server_of_another_project_has_the_changed_settings(
     neovim.api.command(f"edit {tmp_path}/other/demo.py")
     (_, other) = until(lambda: script.told("initialize")[1:] and script.told("initialize"))
     assert other["initializationOptions"] == {"maxTokens": 8}
+
+
+@on_both
+def test_a_server_that_is_starting_gets_what_is_configured_then(
+    open_scripted: OpenScripted, script: Script, tmp_path: Path
+) -> None:
+    neovim = open_scripted("")
+    (tmp_path / "other/.git").mkdir(parents=True)
+    (tmp_path / "other/demo.py").write_text("")
+    starting = "vim.wait(9000, function() return #vim.lsp.get_clients({ _uninitialized = true }) == 2 end, 1)"
+    neovim.lua(f"vim.cmd.edit(...) {starting} require('midfill').configure({{ maxTokens = 8 }})", f"{tmp_path}/other/demo.py")
+    until(lambda: len(script.told("textDocument/didOpen")) == 2)
+    assert script.told("initialize")[1]["initializationOptions"] == {}
+    assert script.told("workspace/didChangeConfiguration") == [{"settings": {"midfill": {"maxTokens": 8}}}] * 2
+
+
+def test_a_change_looks_at_no_other_buffer(open_scripted: OpenScripted, script: Script) -> None:
+    neovim = open_scripted("")
+    for number in range(5):
+        neovim.api.command(f"edit other-{number}.py")
+    until(lambda: len(script.told("textDocument/didOpen")) == 6)
+    neovim.lua("""
+      asked, uri_from_bufnr = {}, vim.uri_from_bufnr
+      vim.uri_from_bufnr = function(buf) asked[buf] = true return uri_from_bufnr(buf) end
+    """)
+    neovim.keys("ix")
+    until(lambda: script.told("textDocument/didChange"))
+    assert neovim.lua("return vim.tbl_keys(asked)") == [neovim.api.current.buffer.number]
 
 
 @on_both

@@ -83,35 +83,43 @@ def test_what_nobody_has_thought_of_hides_no_other_model(tmp_path: Path, monkeyp
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A home with one model of each program; the service's folder of this machine is left out."""
+    """An empty home; what this machine has beside it is left out."""
     monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.delenv("OLLAMA_MODELS", raising=False)
+    for name in ("OLLAMA_MODELS", "LLAMA_CACHE", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(other_programs, "_SERVICE_FOLDER", tmp_path / "none")
-    digest = "ab" * 32
-    write_gguf(tmp_path / ".ollama/models/blobs" / f"sha256-{digest}")
-    manifest = tmp_path / ".ollama/models/manifests/registry.ollama.ai/library/qwen2.5-coder/1.5b"
-    manifest.parent.mkdir(parents=True)
-    manifest.write_text(json.dumps({"layers": [{"mediaType": other_programs.MODEL_LAYER, "digest": f"sha256:{digest}"}]}))
-    write_gguf(tmp_path / ".lmstudio/models/someone/model/file.gguf")
-    write_gguf(tmp_path / ".cache/llama.cpp/cached.gguf")
-    write_gguf(tmp_path / ".cache/huggingface/hub/models--a--b/snapshots" / ("1" * 40) / "hub.gguf")
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / ".cache/huggingface/hub"))
     return tmp_path
 
 
-def test_every_program_is_searched(home: Path) -> None:
-    found = {model.name: (model.source, model.family) for model in search({}, home)}
+@pytest.fixture
+def full_home(home: Path) -> Path:
+    """A home with one model of each program."""
+    digest = "ab" * 32
+    write_gguf(home / ".ollama/models/blobs" / f"sha256-{digest}")
+    manifest = home / ".ollama/models/manifests/registry.ollama.ai/library/qwen2.5-coder/1.5b"
+    manifest.parent.mkdir(parents=True)
+    manifest.write_text(json.dumps({"layers": [{"mediaType": other_programs.MODEL_LAYER, "digest": f"sha256:{digest}"}]}))
+    write_gguf(home / ".lmstudio/models/someone/model/file.gguf")
+    write_gguf(home / ".cache/llama.cpp/cached.gguf")
+    write_gguf(home / ".cache/huggingface/hub/models--a--b/snapshots" / ("1" * 40) / "hub.gguf")
+    return home
+
+
+def test_every_program_is_searched(full_home: Path) -> None:
+    found = {model.name: (model.source, model.family) for model in search()}
     assert found == {
         "bundled": ("midfill", "llama"),
         "tiny": ("midfill", "llama"),
         "ollama:qwen2.5-coder:1.5b": ("Ollama", "qwen2"),
-        str(home / ".lmstudio/models/someone/model/file.gguf"): ("LM Studio", "qwen2"),
-        str(home / ".cache/llama.cpp/cached.gguf"): ("llama.cpp", "qwen2"),
+        str(full_home / ".lmstudio/models/someone/model/file.gguf"): ("LM Studio", "qwen2"),
+        str(full_home / ".cache/llama.cpp/cached.gguf"): ("llama.cpp", "qwen2"),
         "a/b:HUB": ("Hugging Face", "qwen2"),
     }
 
 
-def test_listed_names_of_ollama_lead_to_their_files(home: Path) -> None:
-    for model in search({}, home):
+def test_listed_names_of_ollama_lead_to_their_files(full_home: Path) -> None:
+    for model in search():
         if model.source == "Ollama":
             assert path_of(model.name) == model.path
     assert path_of("Qwen/Qwen2.5-Coder-1.5B") is None
@@ -119,6 +127,5 @@ def test_listed_names_of_ollama_lead_to_their_files(home: Path) -> None:
         find_local_checkpoint("ollama:none")
 
 
-def test_an_empty_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(other_programs, "_SERVICE_FOLDER", tmp_path / "none")
-    assert [model.name for model in search({}, tmp_path)] == ["bundled", "tiny"]
+def test_an_empty_home(home: Path) -> None:
+    assert [model.name for model in search()] == ["bundled", "tiny"]

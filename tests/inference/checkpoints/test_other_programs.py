@@ -9,7 +9,6 @@ import pytest
 from inference.checkpoints.other_programs import (
     MODEL_LAYER,
     gguf_models,
-    hugging_face_folders,
     hugging_face_models,
     llama_cpp_folders,
     lm_studio_folders,
@@ -88,9 +87,18 @@ def test_what_is_wrong_with_a_manifest_is_listed(tmp_path: Path) -> None:
     assert "ollama pull" in found["ollama:e:no-blob"]
 
 
-def test_folders_of_ollama(tmp_path: Path) -> None:
-    assert ollama_folders({"OLLAMA_MODELS": "/data/ollama"}, tmp_path) == (Path("/data/ollama"),)
-    assert ollama_folders({}, tmp_path)[0] == tmp_path / ".ollama" / "models"
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for name in ("OLLAMA_MODELS", "LLAMA_CACHE", "XDG_CACHE_HOME", "LOCALAPPDATA"):
+        monkeypatch.delenv(name, raising=False)
+    return tmp_path
+
+
+def test_folders_of_ollama(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert ollama_folders()[0] == home / ".ollama" / "models"
+    monkeypatch.setenv("OLLAMA_MODELS", "/data/ollama")
+    assert ollama_folders() == (Path("/data/ollama"),)
     assert list(ollama_models(tmp_path / "none")) == []
 
 
@@ -137,19 +145,6 @@ def test_a_damaged_repository_is_listed_with_its_fault(tmp_path: Path) -> None:
     assert "a file" in found.problem
 
 
-@pytest.mark.parametrize(
-    ("environment", "expected"),
-    [
-        ({}, "HOME/.cache/huggingface/hub"),
-        ({"XDG_CACHE_HOME": "/x"}, "/x/huggingface/hub"),
-        ({"HF_HOME": "/h"}, "/h/hub"),
-        ({"HF_HOME": "/h", "HF_HUB_CACHE": "/c"}, "/c"),
-    ],
-)
-def test_folders_of_hugging_face(environment: dict[str, str], expected: str, tmp_path: Path) -> None:
-    assert hugging_face_folders(environment, tmp_path) == (Path(expected.replace("HOME", str(tmp_path))),)
-
-
 def test_no_cache_of_hugging_face(tmp_path: Path) -> None:
     assert list(hugging_face_models(tmp_path / "none")) == []
     (tmp_path / "file").touch()
@@ -176,10 +171,11 @@ def test_models_are_named_by_their_path(tmp_path: Path) -> None:
         ("win32", {}, []),
     ],
 )
-def test_folders_of_llama_cpp(platform: str, environment: dict[str, str], expected: list[str], monkeypatch, tmp_path) -> None:
+def test_folders_of_llama_cpp(platform: str, environment: dict[str, str], expected: list[str], monkeypatch, home) -> None:
     monkeypatch.setattr(sys, "platform", platform)
-    home = [Path(path.replace("HOME", str(tmp_path))) for path in expected]
-    assert list(llama_cpp_folders(environment, tmp_path)) == home
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    assert list(llama_cpp_folders()) == [Path(path.replace("HOME", str(home))) for path in expected]
 
 
 def test_a_name_of_lm_studio_says_what_to_write() -> None:
@@ -187,5 +183,5 @@ def test_a_name_of_lm_studio_says_what_to_write() -> None:
         path_of("lmstudio:a/b/c.gguf")
 
 
-def test_folders_of_lm_studio(tmp_path: Path) -> None:
-    assert lm_studio_folders({}, tmp_path) == (tmp_path / ".lmstudio" / "models", tmp_path / ".cache" / "lm-studio" / "models")
+def test_folders_of_lm_studio(home: Path) -> None:
+    assert lm_studio_folders() == (home / ".lmstudio" / "models", home / ".cache" / "lm-studio" / "models")

@@ -1,12 +1,15 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from msgspec import structs
+from safetensors.torch import load_file, save_file
 
 from inference.backends.model import Choice, Chunk, DryModel
 from inference.engine.engine import Engine, EngineConfig
@@ -17,9 +20,12 @@ from inference.text.prompts import tokenize_prompt
 from inference.text.token_ids import TokenIds, common_prefix_length
 from inference.text.tokenization import TextTokenizer
 from kv_store.interface import DryWorkspace
-from protocol.messages import CompletionRequest, Prompt, Snippet, StopRule
-from tests.inference.requests import begin, complete_cancelled
+from protocol.errors import BadModel
+from protocol.messages import CompletionRequest, Prompt, Sampling, Snippet, StopRule
+from tests.inference.requests import begin, complete_cancelled, finish
 from tests.inference.slots import store_without_room
+from tests.inference.tiny import write_checkpoint
+from tests.inference.tiny_gguf import KERNEL_SHAPE
 from tests.kv_store.integrity import check_integrity
 
 ANY_TEXT = StopRule(indent=0)  # a block that nothing dedents from
@@ -274,3 +280,34 @@ def test_dry_engine_counts_what_the_real_one_does(options: EngineOptions, engine
         assert counted.text == ""
         assert counted.usage.recomputed_tokens == real.usage.recomputed_tokens
         assert counted.usage.prompt_tokens == real.usage.prompt_tokens
+
+
+@pytest.mark.parametrize("kernel", [True, False])
+@pytest.mark.parametrize("fields", [{}, {"sampling": Sampling(1.0)}, {"best_of": 3}, {"alternatives": 2, "token_logprobs": True}])
+def test_a_model_whose_probabilities_are_no_numbers_is_named(tmp_path: Path, kernel: bool, fields: dict[str, Any]) -> None:
+    folder = write_checkpoint(tmp_path / "broken", **KERNEL_SHAPE)
+    weights = load_file(folder / "model.safetensors")
+    weights["model.layers.1.input_layernorm.weight"][3] = math.nan
+    save_file(weights, folder / "model.safetensors")
+    engine = load_engine(EngineOptions(str(folder), device="cpu", dtype="float32", threads=1, kernel=kernel))
+    with pytest.raises(BadModel, match=rf"^{folder} computes probabilities that are no numbers"):
+        engine.complete(structs.replace(ask("def main"), **fields))
+
+
+def test_numbers_that_are_none_end_the_request_that_they_belong_to(tiny_checkpoint: Path) -> None:
+    engine = load_engine(EngineOptions(str(tiny_checkpoint), threads=1, slots=2))
+    broken, whole = (begin(engine, ask("def main", session=name), name) for name in ("a.py", "b.py"))
+    forward = engine._model.forward
+
+    def half_broken(chunks: Sequence[Chunk]) -> list[tuple[Choice, ...]]:
+        of_broken = {id(run.chunk) for run in engine._chunks.runs if run.request is broken}
+        return [
+            tuple(replace(choice, logprob=math.nan) for choice in choices) if id(chunk) in of_broken else choices
+            for chunk, choices in zip(chunks, forward(chunks), strict=True)
+        ]
+
+    engine._model.forward = half_broken  # type: ignore[method-assign]
+    finish(engine, whole)
+    assert isinstance(broken.outcome, BadModel)
+    assert whole.completion().text
+    check_integrity(engine)

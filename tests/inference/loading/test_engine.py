@@ -1,9 +1,12 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -215,10 +218,45 @@ assert "torch" not in sys.modules
 
 
 @pytest.mark.skipif(unavailable_reason() is not None, reason=str(unavailable_reason()))
-def test_the_kernel_runs_a_quantized_file_without_torch(tmp_path: Path) -> None:
+@pytest.mark.parametrize("scaling", ["none", "linear", "yarn"])
+def test_the_kernel_runs_a_quantized_file_without_torch(tmp_path: Path, scaling: str) -> None:
     """Which takes a second to import, and 250 MB; KV goes to disk and back."""
-    file = write_gguf(tmp_path / "tiny.gguf", write_checkpoint(tmp_path / "tiny", **KERNEL_SHAPE), "Q8_0")
+    changes = {"llama.rope.scaling.type": scaling, "llama.rope.scaling.factor": 4.0}
+    file = write_gguf(tmp_path / "tiny.gguf", write_checkpoint(tmp_path / "tiny", **KERNEL_SHAPE), "Q8_0", changes=changes)
     subprocess.run([sys.executable, "-c", ON_KERNEL, str(file), str(tmp_path / "kv")], check=True)
+
+
+def _cut(file: Path) -> None:
+    os.truncate(file, file.stat().st_size // 2)
+
+
+def _replace(file: Path) -> None:
+    """By another one of the same size."""
+    other = file.with_name("other")
+    other.write_bytes(file.read_bytes()[:-1] + b"x")
+    other.replace(file)
+
+
+@pytest.mark.parametrize("is_gguf", [True, False])
+@pytest.mark.parametrize("kernel", [True, False])
+@pytest.mark.parametrize("change", [Path.unlink, _cut, _replace])
+def test_a_file_that_changes_while_it_is_read_is_told(
+    tmp_path: Path, change: Callable[[Path], None], kernel: bool, is_gguf: bool
+) -> None:
+    folder = write_checkpoint(tmp_path / "tiny", **KERNEL_SHAPE, num_hidden_layers=3)
+    model = write_gguf(tmp_path / "tiny.gguf", folder, "Q8_0") if is_gguf else folder
+    file = model if is_gguf else folder / "model.safetensors"
+    steps: list[str] = []
+
+    def report(what: str, share: float | None) -> None:
+        if share is not None and not steps:
+            change(file)
+            steps.append(what)
+
+    options = EngineOptions(str(model), device="cpu", threads=1, kernel=kernel)
+    with pytest.raises(BadModel, match=rf"^{re.escape(str(model))}\S* (cannot be read|is shorter|changed)"):
+        load_engine(options, report)
+    assert steps == ["reading the weights"]
 
 
 @pytest.mark.parametrize(("budget", "capacity"), [(0, 2), (2 * 5 * 64 * 384, 5), (2**30, 8)])

@@ -11,8 +11,3 @@ def test_muon_is_the_default_from_scratch_unless_the_loss_is_scaled() -> None:
     assert TrainArguments(mixed_precision="fp16", lr=0.1).options().muon_lr is None
     with pytest.raises(OptionError, match=r"muon_lr is 0\.2, expected none with fp16"):
         TrainArguments(mixed_precision="fp16", muon_lr=0.2).options()
-
-
-def test_several_processes_are_refused() -> None:
-    with pytest.raises(OptionError, match="--processes 2: a training runs in one process"):
-        TrainArguments(mixed_precision="no", processes=2).options()

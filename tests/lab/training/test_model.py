@@ -42,8 +42,10 @@ from midfill_lab.training.windows import Window
 from tests.lab.training.runs import OPTIONS, TINY
 
 
-def all_learned(ids: torch.Tensor) -> Batch:
-    return Batch.of_rows(ids.tolist(), torch.ones_like(ids, dtype=torch.bool).tolist())
+def batch_of(ids: torch.Tensor, learned: torch.Tensor | None = None, multiple: int = 1) -> Batch:
+    """An example in each row, of which all is learned unless told."""
+    mask = torch.ones_like(ids, dtype=torch.bool) if learned is None else learned
+    return Batch.of(Window(ids.numpy().astype(np.uint32), mask.numpy(), np.zeros(ids.shape, np.bool_)), multiple)
 
 
 @pytest.mark.parametrize("attention", ["transformers", "blocked", "whole"])
@@ -68,7 +70,7 @@ def test_the_loss_is_that_of_the_next_token(vocabulary: Vocabulary) -> None:
     ids = torch.randint(vocabulary.size, (2, 20))
     with torch.no_grad():
         expected = model(input_ids=ids, labels=ids).loss
-        window = all_learned(ids)
+        window = batch_of(ids)
         losses, likeliest = token_losses(model, window)
         torch.testing.assert_close(token_loss(model, window) / 38, expected)
         torch.testing.assert_close(losses.mean(), expected)
@@ -81,10 +83,10 @@ def test_the_loss_counts_only_what_is_to_be_learned(vocabulary: Vocabulary) -> N
     learned = torch.zeros_like(ids, dtype=torch.bool)
     learned[0, 0] = learned[0, 5] = learned[1, 19] = True  # nothing predicts the first
     with torch.no_grad():
-        all_losses, _ = token_losses(model, all_learned(ids))
+        all_losses, _ = token_losses(model, batch_of(ids))
         expected = all_losses.view(2, 19)[[0, 1], [4, 18]]
-        torch.testing.assert_close(token_losses(model, Batch.of_rows(ids.tolist(), learned.tolist()))[0], expected)
-        torch.testing.assert_close(token_loss(model, Batch.of_rows(ids.tolist(), learned.tolist())), expected.sum())
+        torch.testing.assert_close(token_losses(model, batch_of(ids, learned))[0], expected)
+        torch.testing.assert_close(token_loss(model, batch_of(ids, learned)), expected.sum())
 
 
 def test_the_default_shape_has_ten_million_parameters(vocabulary: Vocabulary) -> None:
@@ -164,17 +166,16 @@ def test_every_way_to_attend_has_equal_losses_and_gradients(
 def test_bounds_are_filled_up_to_few_different_numbers(packed: Batch) -> None:
     assert packed.bounds.tolist() == [0, 40, 41, 128, 256, 261, 384, 448, 512]  # 8 of 512 tokens, 64 each
     assert packed.positions[2].tolist() == [*range(5), *range(123)]
-    few = Batch.of_rows([[1] * 128] * 4, [[True] * 128] * 4)
+    few = batch_of(torch.ones(4, 128, dtype=torch.long))
     assert few.bounds.tolist() == [0, 128, 256, 384, 512, 512, 512, 512, 512]
-    assert len(Batch.of_rows([[1] * 8] * 64, [[True] * 8] * 64).bounds) == 64 + 1
+    assert len(batch_of(torch.ones(64, 8, dtype=torch.long)).bounds) == 64 + 1
 
 
 def test_places_that_fill_up_change_nothing(vocabulary: Vocabulary) -> None:
     torch.manual_seed(0)
     model = build_model(TINY, vocabulary)
-    ids = torch.randint(vocabulary.size, (2, 20)).tolist()
-    learned = [[True] * 20] * 2
-    exact, filled = Batch.of_rows(ids, learned), Batch.of_rows(ids, learned, multiple=32)
+    ids = torch.randint(vocabulary.size, (2, 20))
+    exact, filled = batch_of(ids), batch_of(ids, multiple=32)
     assert (len(exact.targets), len(filled.targets), filled.learned) == (38, 64, 38)
     with torch.no_grad():
         torch.testing.assert_close(token_loss(model, filled), token_loss(model, exact))
@@ -276,7 +277,7 @@ def test_beside_adapters_the_rows_of_the_markers_can_learn(tiny_checkpoint: Path
     rows = [weight for name, weight in learning.items() if "lora_" not in name]
     assert sum(weight.numel() for weight in rows) == 3 * model.config.hidden_size
     ids = torch.tensor([[known.markers.prefix, 1, known.markers.suffix, 2, known.markers.middle or 0, 3]])
-    token_loss(model, Batch.of_rows(ids.tolist(), [[True] * 6])).backward()
+    token_loss(model, batch_of(ids)).backward()
     assert all(weight.grad is not None and weight.grad.any() for weight in rows)
 
 

@@ -98,9 +98,9 @@ async def test_what_is_no_address_of_a_running_core_is_replaced(folder: Path, pu
 @pytest.mark.parametrize(
     ("program", "error", "message"),
     [
-        ("sys.exit('it is truncated')", CoreUnavailable, r"exited with status 1 .*core-\w+\.log\)\nit is truncated"),
+        ("sys.exit('it is truncated')", CoreUnavailable, r"exited with status 1: it is truncated \(log: .*core-\w+\.log\)$"),
         ("print('midfill: no model', file=sys.stderr); sys.exit(2)", BadInput, r"^no model \(log: .*core-\w+\.log\)"),
-        ("time.sleep(30)", CoreUnavailable, "no core started within 1 s"),
+        ("time.sleep(30)", CoreUnavailable, r"no core started within 1 s: it logged nothing \(log: "),
     ],
 )
 async def test_a_core_that_does_not_come_up_is_reported_with_its_last_words(

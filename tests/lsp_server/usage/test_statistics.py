@@ -46,11 +46,6 @@ def test_counts_are_kept_by_day_model_and_language(tmp_path: Path) -> None:
     assert [group.day for group in read] == [YESTERDAY.day, TODAY.day, TODAY.day]
 
 
-def test_counts_of_older_files_are_read(path: Path) -> None:
-    add_to_file(path, {(TODAY, "hot"): 2, (TODAY, "warm"): 1, (TODAY, "cold"): 3, (TODAY, "hits"): 4})
-    assert read_statistics(path)[TODAY] == Statistics(hits=6, partial_hits=1, misses=3)
-
-
 def test_several_windows_add_to_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(statistics, "_LOCK_SECONDS", 60)  # a slow disk is none of this test's business
     path = tmp_path / "statistics.sqlite"

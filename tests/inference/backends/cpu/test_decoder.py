@@ -106,7 +106,6 @@ def test_a_forward_is_that_of_the_fallback(
 
     logits = forward(kernel, [Chunk(token_ids, start, ours, wanted)])[0]
     expected = forward(model.fallback(weight_type), [Chunk(token_ids, start, theirs, wanted)])[0]
-    kernel.close()
 
     tolerance = max(TOLERANCES[weight_type], BF16_KV_TOLERANCE if kv_dtype == torch.bfloat16 else 0.0)
     assert logits.shape == (wanted, shape.vocabulary)
@@ -153,7 +152,6 @@ def test_sequences_that_share_a_forward_get_the_bits_of_their_own(
     assert all(map(torch.equal, logits, alone))
     assert all(torch.equal(a.workspace.buffer, b.workspace.buffer) for a, b in zip(shared, separate, strict=True))
     assert kernel.choices(shared) == [kernel.choices([chunk])[0] for chunk in separate]
-    kernel.close()
     tolerance = max(TOLERANCES[weight_type], BF16_KV_TOLERANCE if kv_dtype == torch.bfloat16 else 0.0)
     expected = forward(model.fallback(weight_type), theirs)
     assert all(not len(a) or distance(a, b) < tolerance for a, b in zip(logits, expected, strict=True))
@@ -280,7 +278,6 @@ def run(kernel: KernelDecoder, workspace: KVWorkspace, token_ids: list[int], ste
     starts = range(0, len(token_ids), step)
     pieces = [(token_ids[start : start + step], start) for start in starts]
     logits = [forward(kernel, [Chunk(piece, start, workspace, len(piece))])[0] for piece, start in pieces]
-    kernel.close()
     return torch.cat(logits), workspace
 
 

@@ -97,6 +97,22 @@ def test_a_stream_has_the_whole_answer(client: TestClient, answered: list[Comple
     assert answered[0].stop_texts == (("\n",) if stops else ())
 
 
+@pytest.mark.parametrize("path", ["/infill", "/v1/completions", "/api/generate"])
+def test_empty_stops_and_a_share_of_nothing_are_as_the_apis_have_them(
+    client: TestClient, answered: list[CompletionRequest], path: str
+) -> None:
+    fields = {"stop": ["", "\n", ""], "top_p": 0, "temperature": 1.0}
+    post(
+        client,
+        path,
+        {"input_prefix": "x"} | fields if path == "/infill" else {"prompt": "x", "stream": False} | fields | {"options": fields},
+    )
+    post(client, path, {"prompt": "x", "stream": False, "stop": "", "options": {"stop": ""}})
+    first, second = answered
+    assert (first.stop_texts, first.sampling) == (("\n",), None)
+    assert second.stop_texts == ()
+
+
 @pytest.mark.parametrize(
     ("before", "after", "line_end"),
     [
