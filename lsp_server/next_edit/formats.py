@@ -84,7 +84,7 @@ class NextEditFormat(Protocol):
         ...
 
     def keeps(self, anchor: RegionAnchor, lines: Sequence[str], row: int) -> bool:
-        """Whether a prompt for the cursor's line may be laid with the anchor, whose events lack the last edits."""
+        """Whether a prompt for the cursor's line may be laid with the anchor."""
         ...
 
     def lay(self, anchor: RegionAnchor, lines: Sequence[str], cursor: Position) -> LaidPrompt:
@@ -189,8 +189,8 @@ def next_anchor(
     """The anchor for the cursor's line; `previous` has followed all edits since it was laid.
 
     Between two rests the events stay those of the last one, so that each key changes the prompt only from its place
-    in the region on; what was typed since then is missing from the history, and the window before and after it shows
-    it. A format that has no such windows gets all events each time: a model does not find what it is not told.
+    in the region on; what was typed since then is missing from the history, and the region shows it. A region that
+    does not hold is laid anew with them, or with all events where the history alone tells of a change.
 
     Raises BadInput, naming the marker, if the document holds one of the format's markers.
     """
@@ -198,5 +198,6 @@ def next_anchor(
         return layout.anchor(path, lines, row, history.events, snippets, previous, history.newest)
     if layout.keeps(previous, lines, row):
         return previous
-    events = history.events if layout.history_alone else previous.events
-    return layout.anchor(path, lines, row, events, previous.snippets, previous, history.newest)
+    if layout.history_alone:
+        return layout.anchor(path, lines, row, history.events, snippets, previous, history.newest)
+    return layout.anchor(path, lines, row, previous.events, previous.snippets, previous, history.newest)

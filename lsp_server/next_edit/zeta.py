@@ -99,9 +99,9 @@ class Zeta:
             snippets=tuple(fitting(snippets, lambda snippet: _bytes(_file(snippet)), room)),
         )
 
-    def keeps(self, anchor: RegionAnchor, lines: Sequence[str], row: int) -> bool:  # noqa: ARG002
+    def keeps(self, anchor: RegionAnchor, lines: Sequence[str], row: int) -> bool:
         """See NextEditFormat."""
-        return False
+        return anchor.holds(lines, row)
 
     def lay(self, anchor: RegionAnchor, lines: Sequence[str], cursor: Position) -> LaidPrompt:
         """See NextEditFormat."""

@@ -44,6 +44,7 @@ CONTEXT_TOKENS = 16_384
 """The longest prompts of these formats, with the answer, need this much; a core gives its model's own limit if less."""
 
 _UNTIL_THE_END = StopRule(indent=0)  # no line is indented by less
+_TYPING_S = 0.25  # between two keys; clients ask 0.3 s after the last one
 _MOST_REMEMBERED = 256  # states of a document, to know an undo again
 
 Outcome = Literal["shown", "accepted", "refused"]
@@ -338,7 +339,9 @@ class NextEdits:
             edited.reason = "the file is excluded"
             return None
         try:
-            at_rest = trigger == "acceptance" or edited.was_left or self._history.closes(time.monotonic(), path, cursor.line)
+            now = time.monotonic()
+            at_rest = trigger == "acceptance" or edited.was_left or self._history.closes(now, path, cursor.line)
+            at_rest |= layout.history_alone and now - opened.edited_at >= _TYPING_S
             prompt = self._lay(edited, layout, cursor, at_rest=at_rest)
         except BadInput as error:  # the document holds a marker, or has lines that are too long
             edited.reason = str(error)

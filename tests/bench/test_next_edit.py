@@ -27,7 +27,7 @@ def steps() -> Iterator[Step]:
     return play(read_trace(SESSION), 0, 200)
 
 
-@pytest.mark.parametrize("layout", ["sweep-a", "sweep-b"])
+@pytest.mark.parametrize("layout", ["zeta-2", "zeta-2.1", "sweep-a"])
 def test_a_key_recomputes_a_small_part_of_its_prompt(layout: str, tokenizer: TextTokenizer) -> None:
     document = Document.from_text("session", "", 0, text_at(read_trace(SESSION), 0))
     run = Residency(FORMATS[layout], document, encoder(tokenizer), Snippet("o.rs", "x\n"), 2.0, tells_moves=True)

@@ -148,15 +148,22 @@ async def test_an_edit_of_one_character_is_accepted_if_the_client_says_so(
     assert counted() == (1, accepts, 0)
 
 
-async def test_a_prompt_tells_of_the_last_edit_and_at_rest_it_is_laid_ahead_of_the_next_key(
-    editor: Editor, model: FakeCore
-) -> None:
+async def test_a_request_after_a_pause_in_typing_tells_of_what_was_typed(editor: Editor, model: FakeCore) -> None:
+    model.answer = says("NO_EDITS\n")
+    await ask(editor)
+    editor.change(4, (0, 0), (0, 0), "// ")
+    await asyncio.sleep(0.3)  # as clients wait
+    await ask(editor, 4)
+    assert "+// package http" in "".join(model.asked[-1].prompt.marked)
+
+
+async def test_at_rest_the_prompt_is_laid_anew_ahead_of_the_next_key(editor: Editor, model: FakeCore) -> None:
     model.answer = says("NO_EDITS\n")
     await ask(editor)
     editor.change(4, (0, 0), (0, 0), "// ")
     await ask(editor, 4)
     typed, prefetch = "+// package http", len(model.requests)
-    assert typed in "".join(model.asked[-1].prompt.marked)
+    assert typed not in "".join(model.asked[-1].prompt.marked)  # so that the key cost little
     await until(lambda: len(model.requests) > prefetch)
     assert model.requests[-1].max_tokens == 0
     assert typed in "".join(model.requests[-1].prompt.marked)
