@@ -24,10 +24,11 @@ def stop_rule(context: CursorContext) -> StopRule:
     if not context.multi_line or context.after.strip():
         return StopRule()
     depth, known = indentation(context.before, context.tab_columns), context.language
-    is_blank = not context.before.strip()
+    header = context.before.rstrip()
+    is_blank = not header
     return StopRule(
         indent=depth if is_blank else depth + 1,
-        one_line=not is_blank and not context.before.rstrip().endswith(_OPENERS),
+        one_line=not is_blank and not header.endswith(_OPENERS),
         closers=known.all_closers if _lacks_closer(context, depth) else (),
         joining=() if is_blank else _joining(context),
         depthless=known.depthless,
@@ -76,9 +77,29 @@ def _closes(line: str, header: str, closers: tuple[str, ...]) -> bool:
 
 
 def end_with_block(insertion: Insertion, context: CursorContext) -> Insertion:
-    """The text as far as the stop rule lets it go."""
-    end, _ = find_stop(insertion.text, stop_rule(context), final=True)
+    """The text as far as the stop rule lets it go, without a closing line that the document has next."""
+    rule = stop_rule(context)
+    end, _ = find_stop(insertion.text, rule, final=True)
+    text, newline, last = insertion.text[:end].rpartition("\n")
+    if newline and _closes_twice(last, text, rule, context):
+        return insertion.with_text(text.rstrip())
     return insertion.with_text(insertion.text[:end])
+
+
+def _closes_twice(line: str, above: str, rule: StopRule, context: CursorContext) -> bool:
+    """Whether the line that ends the text closes what stands around its block, and the document's next line does.
+
+    The line closes something else if the document lacks this bracket, or if the text above opens one.
+    """
+    bracket = line.lstrip()[:1]
+    opener = OPENER_OF.get(bracket)
+    return (
+        context.filled_below[:1] == (line.rstrip(),)
+        and indentation(line, rule.tab_columns) < (rule.indent or 0)
+        and any(begins_with(line.lstrip(), closer) for closer in rule.closers)
+        and context.lacking.get(bracket, 0) <= 0
+        and (opener is None or above.count(opener) <= above.count(bracket))
+    )
 
 
 _LONGEST_PIECE = 240  # characters that a loop repeats

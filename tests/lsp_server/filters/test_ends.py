@@ -121,6 +121,11 @@ def test_what_joins_a_block_is_its_languages() -> None:
         # nor those of one that it closes
         ("python", 'def f():\n    """A.\n    ║', 'B.\n    """\n    x()\ny', 'def f():\n    """A.\n    ⟦B.\n    """\n    x()⟧'),
         # no closer that the document has
+        ("perl", "  return $a\n    ║\n}\n", "+ $b;\n}\n\nsub c", "  return $a\n    ⟦+ $b;⟧\n}\n"),
+        ("shellscript", "  a \\║\ndone\n", "\n    b\ndone\nc", "  a \\⟦\n    b⟧\ndone\n"),
+        ("vue", "  <a║\n  />\n", "\n    b\n  />\n</c>", "  <a⟦\n    b⟧\n  />\n"),
+        ("c", "namespace a {\nint f()\n  ║\n}\n", "{\n  b();\n}\nc", "namespace a {\nint f()\n  ⟦{\n  b();\n}⟧\n}\n"),
+        ("c", "void a() {\nif (b) {\n  ║\n}\n", "c();\n}\nd", "void a() {\nif (b) {\n  ⟦c();\n}⟧\n}\n"),
         ("c", "if (x) {\n    ║\n}\n", "a();\n}\nb();", "if (x) {\n    ⟦a();⟧\n}\n"),
     ],
 )
