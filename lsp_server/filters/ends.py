@@ -29,6 +29,7 @@ def stop_rule(context: CursorContext) -> StopRule:
     return StopRule(
         indent=depth if is_blank else depth + 1,
         one_line=not is_blank and not header.endswith(_OPENERS),
+        opens=not is_blank and header.endswith(_OPENERS + ((":",) if known.ends_by_depth and not known.spaced else ())),
         closers=known.all_closers if _lacks_closer(context, depth) else (),
         joining=() if is_blank else _joining(context),
         depthless=known.depthless,

@@ -120,6 +120,15 @@ def test_what_joins_a_block_is_its_languages() -> None:
         ("typescript", "  ║\n", "f(`\na\n`)\n  g()\nh()", "  ⟦f(`\na\n`)\n  g()⟧\n"),
         # nor those of one that it closes
         ("python", 'def f():\n    """A.\n    ║', 'B.\n    """\n    x()\ny', 'def f():\n    """A.\n    ⟦B.\n    """\n    x()⟧'),
+        # a header of several lines, whose last one is aligned
+        ("c", "int f(int a,\n      int b) {║", "\n    g();\n}\n\nint h", "int f(int a,\n      int b) {⟦\n    g();\n}⟧"),
+        ("cpp", "A::A(int b)\n    : b(b) {║", "\n  c();\n}\n\nd", "A::A(int b)\n    : b(b) {⟦\n  c();\n}⟧"),
+        ("swift", "if a,\n  b {║\n}\n", "\n  c()\n  d()\n}\ne()", "if a,\n  b {⟦\n  c()\n  d()⟧\n}\n"),
+        ("python", "def f(a,\n      b):║", "\n    g()\n\nh()", "def f(a,\n      b):⟦\n    g()⟧"),
+        ("python", "def f(a,\n      b):║", "\ndef g():\n    h()", "def f(a,\n      b):║"),
+        ("yaml", "  a:║", "\nb:\n  c: d", "  a:║"),
+        # a body that is as deep as its header
+        ("cpp", "namespace a {║", "\nint b;\n\nint c;", "namespace a {⟦\nint b;\n\nint c;⟧"),
         # no closer that the document has
         ("perl", "  return $a\n    ║\n}\n", "+ $b;\n}\n\nsub c", "  return $a\n    ⟦+ $b;⟧\n}\n"),
         ("shellscript", "  a \\║\ndone\n", "\n    b\ndone\nc", "  a \\⟦\n    b⟧\ndone\n"),
