@@ -10,6 +10,10 @@ _NEWLINE = re.compile(r"[\r\n]")
 _LINE_BEGIN = re.compile(r"[\r\n]([^\S\r\n]*)(?=\S)")
 _OPENERS = "([{"
 _CLOSERS = ")]}"
+HEREDOC = "<<"
+"""What a quote begins with that opens a heredoc."""
+# Up to the line of its word, or only as far as the word if that line is yet to come. In capitals, since a shift has a variable.
+_HEREDOC = r"""(?<![<\d)\]])(?:%s)[-~]?["'`\\]?(?P<word>[A-Z_]\w*)(?:.*?[\r\n][^\S\r\n]*(?P=word)\b|(?P<goes_on>))"""
 
 
 def columns(white_space: str, tab_columns: int = 4) -> int:
@@ -66,14 +70,20 @@ def _indent(text: str, rule: StopRule) -> int:
 def _is_quoted(text: str, rule: StopRule, indent: int) -> bool:
     """Whether what follows `text` stands in a string that it opens, none of whose lines was as deep as the block.
 
-    One with such a line, as a docstring, is as deep as its block to its end. A backslash escapes a quote.
+    One with such a line, as a docstring, is as deep as its block to its end. All of a heredoc's lines do. A
+    backslash escapes a quote.
     """
     opened, begin = "", 0
-    for found in re.finditer("|".join((r"\\.", *map(re.escape, rule.quotes))), text, re.DOTALL):
+    patterns = [r"\\.", *(re.escape(quote) for quote in rule.quotes if not quote.startswith(HEREDOC))]
+    if operators := [re.escape(quote) for quote in rule.quotes if quote.startswith(HEREDOC)]:
+        patterns.append(_HEREDOC % "|".join(operators))
+    for found in re.finditer("|".join(patterns), text, re.DOTALL):
         if found.group() == opened:
             opened = ""
         elif not opened and found.group() in rule.quotes:
             opened, begin = found.group(), found.end()
+        elif found.lastgroup == "goes_on":
+            return True
     return bool(opened) and all(columns(line.group(1), rule.tab_columns) < indent for line in _LINE_BEGIN.finditer(text, begin))
 
 

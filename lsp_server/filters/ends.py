@@ -8,7 +8,7 @@ from lsp_server.documents.languages import indentation
 from lsp_server.documents.lexing import OPENER_OF
 from lsp_server.filters.cursor_context import CursorContext, Insertion
 from protocol.messages import StopRule
-from protocol.stopping import begins_with, find_stop
+from protocol.stopping import HEREDOC, begins_with, find_stop
 
 _OPENERS = ("(", "[", "{")
 _CLOSING_TAG = re.compile(r"</([\w:.-]+)")
@@ -49,7 +49,8 @@ def _own_quotes(context: CursorContext) -> tuple[str, ...]:
     """The quotes by which the text opens strings of its own: none if the cursor stands in one already."""
     quotes = context.language.quotes
     above = "".join(context.document[: context.line]) + context.before
-    return () if any(above.count(quote) % 2 for quote in quotes) else quotes
+    is_open = any(above.count(quote) % 2 for quote in quotes if not quote.startswith(HEREDOC))
+    return () if is_open else quotes
 
 
 def _lacks_closer(context: CursorContext, depth: int) -> bool:

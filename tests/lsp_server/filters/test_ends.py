@@ -118,6 +118,11 @@ def test_what_joins_a_block_is_its_languages() -> None:
         ("python", "    ║", 'x = """\na\n"""\n    return x\ny', '    ⟦x = """\na\n"""\n    return x⟧'),
         ("go", "\t║", "x := `\na`\n\ty(x)\n}\n\nfunc f", "\t⟦x := `\na`\n\ty(x)\n}⟧"),
         ("typescript", "  ║\n", "f(`\na\n`)\n  g()\nh()", "  ⟦f(`\na\n`)\n  g()⟧\n"),
+        ("shellscript", "  ║", "cat <<EOF\na\nEOF\n  b\n}\n\nc", "  ⟦cat <<EOF\na\nEOF\n  b\n}⟧"),
+        ("ruby", "  ║", "x = <<~SQL.strip\na\nSQL\n  y\nend\n\ndef z", "  ⟦x = <<~SQL.strip\na\nSQL\n  y\nend⟧"),
+        ("php", "    ║", "$a = <<<'A'\nb\nA;\n    c();\n}\n\nd();", "    ⟦$a = <<<'A'\nb\nA;\n    c();\n}⟧"),
+        ("perl", "    ║", 'print <<"A";\nb\nA\n    c();\n}\n\nd();', '    ⟦print <<"A";\nb\nA\n    c();\n}⟧'),
+        ("ruby", "  ║", "a << B\nend\n\ndef c", "  ⟦a << B\nend⟧"),
         # nor those of one that it closes
         ("python", 'def f():\n    """A.\n    ║', 'B.\n    """\n    x()\ny', 'def f():\n    """A.\n    ⟦B.\n    """\n    x()⟧'),
         # a header of several lines, whose last one is aligned
