@@ -10,6 +10,10 @@ _NEWLINE = re.compile(r"[\r\n]")
 _LINE_BEGIN = re.compile(r"[\r\n]([^\S\r\n]*)(?=\S)")
 _OPENERS = "([{"
 _CLOSERS = ")]}"
+HEREDOC = "<<"
+"""What a quote begins with that opens a heredoc."""
+# Up to the line of its word, or only as far as the word if that line is yet to come. In capitals, since a shift has a variable.
+_HEREDOC = r"""(?<![<\d)\]])(?:%s)[-~]?["'`\\]?(?P<word>[A-Z_]\w*)(?:.*?[\r\n][^\S\r\n]*(?P=word)\b|(?P<goes_on>))"""
 
 
 def columns(white_space: str, tab_columns: int = 4) -> int:
@@ -23,6 +27,7 @@ def find_stop(text: str, rule: StopRule, resume_at: int = 0, *, final: bool = Fa
     A line counts once it shows whether it belongs to the block: at its first character that is no white space, and a
     closing line at its end. `final` says that the text grows no more.
     """
+    indent = _indent(text, rule)
     if rule.indent is None or rule.one_line:
         newline = _NEWLINE.search(text, 0 if rule.one_line else resume_at)
         if newline is None:
@@ -30,8 +35,8 @@ def find_stop(text: str, rule: StopRule, resume_at: int = 0, *, final: bool = Fa
         if rule.indent is None or text[: newline.start()].strip():
             return newline.start(), newline.start()
     for begin in _LINE_BEGIN.finditer(text, resume_at):
-        lacks = rule.indent - columns(begin.group(1), rule.tab_columns)
-        if lacks > 0 and not (rule.quotes and _is_quoted(text[: begin.start()], rule)):
+        lacks = indent - columns(begin.group(1), rule.tab_columns)
+        if lacks > 0 and not (rule.quotes and _is_quoted(text[: begin.start()], rule, indent)):
             joining = rule.depthless if lacks > 1 else rule.depthless + rule.joining
             end = _Line(text, begin.end()).end(rule.closers, joining, final=final)
             if end is None:
@@ -44,18 +49,41 @@ def find_stop(text: str, rule: StopRule, resume_at: int = 0, *, final: bool = Fa
     return None, resume_at
 
 
-def _is_quoted(text: str, rule: StopRule) -> bool:
+def _indent(text: str, rule: StopRule) -> int:
+    """The columns of the block: fewer than the rule's where the cursor's line opens it and its first line is less deep.
+
+    A header of several lines ends with one that is aligned, often deeper than the body; a namespace's body may be at
+    the margin, that of a header without a bracket is not.
+    """
+    indent = rule.indent or 0
+    if not rule.opens or not text.lstrip(" \t").startswith(("\r", "\n")):
+        return indent
+    lines = (line for line in _LINE_BEGIN.finditer(text) if not text.startswith(rule.depthless, line.end()))
+    first = next(lines, None)
+    if first is None or text[first.end()] in _CLOSERS:
+        return indent
+    depth = columns(first.group(1), rule.tab_columns)
+    joins = depth == indent - 1 and any(begins_with(text[first.end() :], beginning) for beginning in rule.joining)
+    return indent if joins or (rule.one_line and not depth) else min(indent, depth)
+
+
+def _is_quoted(text: str, rule: StopRule, indent: int) -> bool:
     """Whether what follows `text` stands in a string that it opens, none of whose lines was as deep as the block.
 
-    One with such a line, as a docstring, is as deep as its block to its end. A backslash escapes a quote.
+    One with such a line, as a docstring, is as deep as its block to its end. All of a heredoc's lines do. A
+    backslash escapes a quote.
     """
     opened, begin = "", 0
-    for found in re.finditer("|".join((r"\\.", *map(re.escape, rule.quotes))), text, re.DOTALL):
+    patterns = [r"\\.", *(re.escape(quote) for quote in rule.quotes if not quote.startswith(HEREDOC))]
+    if operators := [re.escape(quote) for quote in rule.quotes if quote.startswith(HEREDOC)]:
+        patterns.append(_HEREDOC % "|".join(operators))
+    for found in re.finditer("|".join(patterns), text, re.DOTALL):
         if found.group() == opened:
             opened = ""
         elif not opened and found.group() in rule.quotes:
             opened, begin = found.group(), found.end()
-    indent = rule.indent or 0
+        elif found.lastgroup == "goes_on":
+            return True
     return bool(opened) and all(columns(line.group(1), rule.tab_columns) < indent for line in _LINE_BEGIN.finditer(text, begin))
 
 

@@ -67,11 +67,14 @@ _GRAMMARS = {
     "javascriptreact": "javascript",
     "typescriptreact": "tsx",
 }
-# By id: what a string of several lines begins and ends with.
+# By id: what a string of several lines begins and ends with; a heredoc ends with its word.
 _QUOTES = {
     **dict.fromkeys(("dart", "python", "toml"), ('"""', "'''")),
     **dict.fromkeys(("csharp", "elixir", "java", "julia", "kotlin", "scala", "swift"), ('"""',)),
     **dict.fromkeys(("go", "javascript", "javascriptreact", "typescript", "typescriptreact"), ("`",)),
+    **dict.fromkeys(("crystal", "perl", "ruby", "terraform"), ("<<",)),
+    "php": ("<<<",),
+    "shellscript": ("<<", "<< "),
 }
 _CLOSERS = (")", "]", "}", "</", "/>")  # of every language, since its strings may hold text of others
 _LABELS = ("case", "default", "public:", "private:", "protected:")  # of braces; many styles do not indent them

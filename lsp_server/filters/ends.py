@@ -8,7 +8,7 @@ from lsp_server.documents.languages import indentation
 from lsp_server.documents.lexing import OPENER_OF
 from lsp_server.filters.cursor_context import CursorContext, Insertion
 from protocol.messages import StopRule
-from protocol.stopping import begins_with, find_stop
+from protocol.stopping import HEREDOC, begins_with, find_stop
 
 _OPENERS = ("(", "[", "{")
 _CLOSING_TAG = re.compile(r"</([\w:.-]+)")
@@ -24,10 +24,12 @@ def stop_rule(context: CursorContext) -> StopRule:
     if not context.multi_line or context.after.strip():
         return StopRule()
     depth, known = indentation(context.before, context.tab_columns), context.language
-    is_blank = not context.before.strip()
+    header = context.before.rstrip()
+    is_blank = not header
     return StopRule(
         indent=depth if is_blank else depth + 1,
-        one_line=not is_blank and not context.before.rstrip().endswith(_OPENERS),
+        one_line=not is_blank and not header.endswith(_OPENERS),
+        opens=not is_blank and header.endswith(_OPENERS + ((":",) if known.ends_by_depth and not known.spaced else ())),
         closers=known.all_closers if _lacks_closer(context, depth) else (),
         joining=() if is_blank else _joining(context),
         depthless=known.depthless,
@@ -47,7 +49,8 @@ def _own_quotes(context: CursorContext) -> tuple[str, ...]:
     """The quotes by which the text opens strings of its own: none if the cursor stands in one already."""
     quotes = context.language.quotes
     above = "".join(context.document[: context.line]) + context.before
-    return () if any(above.count(quote) % 2 for quote in quotes) else quotes
+    is_open = any(above.count(quote) % 2 for quote in quotes if not quote.startswith(HEREDOC))
+    return () if is_open else quotes
 
 
 def _lacks_closer(context: CursorContext, depth: int) -> bool:
@@ -76,9 +79,29 @@ def _closes(line: str, header: str, closers: tuple[str, ...]) -> bool:
 
 
 def end_with_block(insertion: Insertion, context: CursorContext) -> Insertion:
-    """The text as far as the stop rule lets it go."""
-    end, _ = find_stop(insertion.text, stop_rule(context), final=True)
+    """The text as far as the stop rule lets it go, without a closing line that the document has next."""
+    rule = stop_rule(context)
+    end, _ = find_stop(insertion.text, rule, final=True)
+    text, newline, last = insertion.text[:end].rpartition("\n")
+    if newline and _closes_twice(last, text, rule, context):
+        return insertion.with_text(text.rstrip())
     return insertion.with_text(insertion.text[:end])
+
+
+def _closes_twice(line: str, above: str, rule: StopRule, context: CursorContext) -> bool:
+    """Whether the line that ends the text closes what stands around its block, and the document's next line does.
+
+    The line closes something else if the document lacks this bracket, or if the text above opens one.
+    """
+    bracket = line.lstrip()[:1]
+    opener = OPENER_OF.get(bracket)
+    return (
+        context.filled_below[:1] == (line.rstrip(),)
+        and indentation(line, rule.tab_columns) < (rule.indent or 0)
+        and any(begins_with(line.lstrip(), closer) for closer in rule.closers)
+        and context.lacking.get(bracket, 0) <= 0
+        and (opener is None or above.count(opener) <= above.count(bracket))
+    )
 
 
 _LONGEST_PIECE = 240  # characters that a loop repeats

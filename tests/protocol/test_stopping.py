@@ -86,11 +86,30 @@ def test_block_with_its_closing_line(text: str, kept: str | None, last: str | No
         (StopRule(3, joining=("- ",)), "\n- a", ""),  # less deep than the header
         # lines whose depth means nothing
         (StopRule(4, depthless=("#",)), "a\n#if b\n    c\n#endif\nd", "a\n#if b\n    c\n#endif"),
-        # eight columns to a tab
+        # lines of a string
         (StopRule(4, quotes=("`",)), "a`\nb\n`\n    c\nd", "a`\nb\n`\n    c"),
         (StopRule(4, quotes=("`",)), "a`\\`\nb`\nc", "a`\\`\nb`"),
         (StopRule(4, quotes=("'''", '"""')), '"""\nit\'\'\'s\n"""\nd', '"""\nit\'\'\'s\n"""'),
         (StopRule(4, quotes=('"""',)), '"""a\n    b\n"""\nd', '"""a\n    b'),
+        (StopRule(4, quotes=("<<",)), "a <<~EOS\nb\n    c\n  EOS.d\n    e\nf", "a <<~EOS\nb\n    c\n  EOS.d\n    e"),
+        (StopRule(4, quotes=("<<",)), "a(<<-'EOS')\nb\nEOST\nc", None),
+        (StopRule(4, quotes=("<<", "<< ")), "a << EOS\nb\nEOS\nc", "a << EOS\nb\nEOS"),
+        (StopRule(4, quotes=("<<<",)), 'a = <<<"EOS"\nb\nEOS;\n    c\nd', 'a = <<<"EOS"\nb\nEOS;\n    c'),
+        (StopRule(4, quotes=("<<",)), "a << b\nc", "a << b"),
+        (StopRule(4, quotes=("<<",)), "1<<N\nc", "1<<N"),
+        (StopRule(4, quotes=("<<",)), "a <<<EOS\nc", "a <<<EOS"),
+        # a block that is as deep as its first line
+        (StopRule(9, opens=True), "\n    a\n        b\n    c\n}", "\n    a\n        b\n    c"),
+        (StopRule(9, opens=True, closers=("}",)), "\n    a\n}\nb", "\n    a\n}"),
+        (StopRule(9, opens=True), "\n  }\n  b", ""),
+        (StopRule(9, opens=True), "\na\nb", None),
+        (StopRule(9, opens=True, one_line=True), "\n    a\nb", "\n    a"),
+        (StopRule(9, opens=True, one_line=True), "\na\nb", ""),
+        (StopRule(9, opens=True), "a)\n    b", "a)"),
+        (StopRule(5, opens=True, joining=("case",)), "\n    case a:\n        b\n    d", "\n    case a:\n        b"),
+        (StopRule(9, opens=True, joining=("case",)), "\n    case a:\n        b\n    c\nd", "\n    case a:\n        b\n    c"),
+        (StopRule(9, opens=True, depthless=("#",)), "\n#if a\n    b\n#endif\nc", "\n#if a\n    b\n#endif"),
+        # eight columns to a tab
         (StopRule(5, tab_columns=8), "\n\ta\n    b", "\n\ta"),
         (StopRule(5, tab_columns=4), "\n\ta\n    b", ""),
     ],
@@ -105,15 +124,16 @@ def check(text: str, rule: StopRule, kept: str | None) -> None:
 
 
 @given(
-    text=st.lists(st.sampled_from(["a", " ", "    ", "\t", "\n", "\r\n", "b "]), max_size=25).map("".join),
+    text=st.lists(st.sampled_from(["a", " ", "    ", "\t", "\n", "\r\n", "b ", "<<A", "A"]), max_size=25).map("".join),
     cuts=st.sets(st.integers(0, 60)),
     rule=st.builds(
         StopRule,
         st.sampled_from([None, 0, 2, 4, 8]),
         one_line=st.booleans(),
+        opens=st.booleans(),
         closers=st.sampled_from([(), ("b", "a")]),
         joining=st.sampled_from([(), ("b",)]),
-        quotes=st.sampled_from([(), ("a",)]),
+        quotes=st.sampled_from([(), ("a",), ("<<",)]),
     ),
 )
 def test_text_that_comes_in_pieces_ends_where_the_whole_ends(text: str, cuts: set[int], rule: StopRule) -> None:

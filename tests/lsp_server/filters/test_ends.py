@@ -118,9 +118,28 @@ def test_what_joins_a_block_is_its_languages() -> None:
         ("python", "    ║", 'x = """\na\n"""\n    return x\ny', '    ⟦x = """\na\n"""\n    return x⟧'),
         ("go", "\t║", "x := `\na`\n\ty(x)\n}\n\nfunc f", "\t⟦x := `\na`\n\ty(x)\n}⟧"),
         ("typescript", "  ║\n", "f(`\na\n`)\n  g()\nh()", "  ⟦f(`\na\n`)\n  g()⟧\n"),
+        ("shellscript", "  ║", "cat <<EOF\na\nEOF\n  b\n}\n\nc", "  ⟦cat <<EOF\na\nEOF\n  b\n}⟧"),
+        ("ruby", "  ║", "x = <<~SQL.strip\na\nSQL\n  y\nend\n\ndef z", "  ⟦x = <<~SQL.strip\na\nSQL\n  y\nend⟧"),
+        ("php", "    ║", "$a = <<<'A'\nb\nA;\n    c();\n}\n\nd();", "    ⟦$a = <<<'A'\nb\nA;\n    c();\n}⟧"),
+        ("perl", "    ║", 'print <<"A";\nb\nA\n    c();\n}\n\nd();', '    ⟦print <<"A";\nb\nA\n    c();\n}⟧'),
+        ("ruby", "  ║", "a << B\nend\n\ndef c", "  ⟦a << B\nend⟧"),
         # nor those of one that it closes
         ("python", 'def f():\n    """A.\n    ║', 'B.\n    """\n    x()\ny', 'def f():\n    """A.\n    ⟦B.\n    """\n    x()⟧'),
+        # a header of several lines, whose last one is aligned
+        ("c", "int f(int a,\n      int b) {║", "\n    g();\n}\n\nint h", "int f(int a,\n      int b) {⟦\n    g();\n}⟧"),
+        ("cpp", "A::A(int b)\n    : b(b) {║", "\n  c();\n}\n\nd", "A::A(int b)\n    : b(b) {⟦\n  c();\n}⟧"),
+        ("swift", "if a,\n  b {║\n}\n", "\n  c()\n  d()\n}\ne()", "if a,\n  b {⟦\n  c()\n  d()⟧\n}\n"),
+        ("python", "def f(a,\n      b):║", "\n    g()\n\nh()", "def f(a,\n      b):⟦\n    g()⟧"),
+        ("python", "def f(a,\n      b):║", "\ndef g():\n    h()", "def f(a,\n      b):║"),
+        ("yaml", "  a:║", "\nb:\n  c: d", "  a:║"),
+        # a body that is as deep as its header
+        ("cpp", "namespace a {║", "\nint b;\n\nint c;", "namespace a {⟦\nint b;\n\nint c;⟧"),
         # no closer that the document has
+        ("perl", "  return $a\n    ║\n}\n", "+ $b;\n}\n\nsub c", "  return $a\n    ⟦+ $b;⟧\n}\n"),
+        ("shellscript", "  a \\║\ndone\n", "\n    b\ndone\nc", "  a \\⟦\n    b⟧\ndone\n"),
+        ("vue", "  <a║\n  />\n", "\n    b\n  />\n</c>", "  <a⟦\n    b⟧\n  />\n"),
+        ("c", "namespace a {\nint f()\n  ║\n}\n", "{\n  b();\n}\nc", "namespace a {\nint f()\n  ⟦{\n  b();\n}⟧\n}\n"),
+        ("c", "void a() {\nif (b) {\n  ║\n}\n", "c();\n}\nd", "void a() {\nif (b) {\n  ⟦c();\n}⟧\n}\n"),
         ("c", "if (x) {\n    ║\n}\n", "a();\n}\nb();", "if (x) {\n    ⟦a();⟧\n}\n"),
     ],
 )
