@@ -105,7 +105,7 @@ def test_no_stop_takes_away_what_was_stable(text: str, stops: tuple[str, ...], c
         now = text[: growing.stable(text[:length])]
         assert now.startswith(stable)
         stable = now
-    assert end == whole
+    assert text[:end].rstrip() == expected.rstrip()  # a dedent that comes later takes the white space before a stop
     assert expected.startswith(stable)
 
 
