@@ -112,9 +112,10 @@ class Stops:
     def find(self, text: str) -> int | None:
         """The end of the completion `text`, which begins with that of the last call; None if it may continue."""
         ruled, self._resume_at = find_stop(text, self._rule, self._resume_at)
-        found = [text.find(stop, max(0, self._searched - len(stop) + 1)) for stop in self._texts]
+        found = [(text.find(stop, max(0, self._searched - len(stop) + 1)), len(stop)) for stop in self._texts]
         self._searched = len(text)
-        end = min((place for place in found if place >= 0), default=None)
+        # The stop that is complete first ends the text, so that it does not matter in which pieces the text grew.
+        end = min(((place + length, place) for place, length in found if place >= 0), default=(0, None))[1]
         if ruled is None or (end is not None and end <= ruled):
             return end
         return self._suffix.end(text[:ruled], by_itself=False)
