@@ -5,6 +5,7 @@ idle.
 from __future__ import annotations
 
 import asyncio
+import errno
 import ipaddress
 import logging
 import os
@@ -104,8 +105,8 @@ class ServeOptions:
     certificate: tuple[Path, Path] | None = None  # the chain and its key; None serves without TLS
     users: Path | None = None  # the file of `server.users`; None has the machine's own token alone
     log_file: Path | None = None  # None logs to stderr
-    unload_after_s: float | None = 600.0  # without a request
-    exit_after_s: float | None = 3600.0  # without a client
+    unload_after_s: float | None = Settings().unload_after_s  # without a request
+    exit_after_s: float | None = Settings().exit_after_s  # without a client
     settings: Mapping[str, SettingValue] = field(default_factory=dict)  # published with the core's address
     replaceable: bool = False  # whether clients with other settings may end it, once no other client uses it
     runtime_dir: Path | None = None  # None means `protocol.rendezvous.runtime_folder()`
@@ -141,6 +142,7 @@ def serve(options: ServeOptions, on_published: Callable[[], None] = lambda: None
         if options.certificate is not None:  # this machine's clients find the core without a certificate of its name
             listeners.append(stack.enter_context(bind("127.0.0.1", 0)))
         token = read_or_make_token(folder)
+        _warn_of_network(options, listeners[0])
         address = _address(options, listeners)
         signals = stack.enter_context(_signals_that_end_gently())
         stack.callback(published.unlink, missing_ok=True)
@@ -155,7 +157,6 @@ def serve(options: ServeOptions, on_published: Callable[[], None] = lambda: None
 
 def _address(options: ServeOptions, listeners: Sequence[socket.socket]) -> CoreAddress:
     """The address for clients on this machine; the last listener has no TLS."""
-    _warn_of_network(options, listeners[0])
     return CoreAddress(
         url=_url(listeners[-1]),
         pid=os.getpid(),
@@ -167,7 +168,7 @@ def _address(options: ServeOptions, listeners: Sequence[socket.socket]) -> CoreA
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """A listening socket. Raises PortInUse, with the address, if it is taken, BadInput if it does not exist."""
+    """A listening socket. Raises PortInUse, with the address, if it is taken, BadInput if it cannot be used here."""
     try:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
     except OSError as error:
@@ -180,7 +181,10 @@ def bind(host: str, port: int) -> socket.socket:
         listener.listen()
     except OSError as error:
         listener.close()
-        raise PortInUse(f"cannot listen at {host}:{port}: {error.strerror}. Choose another port, or 0") from error
+        if error.errno == errno.EADDRINUSE:
+            raise PortInUse(f"cannot listen at {host}:{port}: {error.strerror}. Choose another port, or 0") from error
+        remedy = "port, or 0" if error.errno == errno.EACCES else "host: this machine does not have the address"
+        raise BadInput(f"cannot listen at {host}:{port}: {error.strerror}. Choose another {remedy}") from error
     return listener
 
 

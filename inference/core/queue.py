@@ -117,7 +117,7 @@ class Inbox:
         """`capacity` returns the number of requests that can be at work at once; `wake` ends the engine's wait."""
         self._capacity = capacity
         self._wake = wake
-        self._changed = threading.Condition()  # guards all fields below
+        self._changed = threading.Condition()  # guards all changes of the fields below
         self._queue = RequestQueue()
         self._running: list[Request] = []
         # By what tells equal ones apart: of each user, the next one first, and those for when no request is at work.

@@ -110,7 +110,7 @@ class Scheduler:
         self._save_until = math.inf  # by time.monotonic(), when closing
         self._saving = SavingSchedule(self._save)
         self._chores_due = -math.inf  # by time.monotonic(), beside requests
-        self._to_notify: dict[bool, list[Freed]] = {True: [], False: []}  # those who wait for `free`, by `disk`
+        self._to_notify: dict[bool, deque[Freed]] = {True: deque(), False: deque()}  # those who wait for `free`, by `disk`
         self._purged: deque[Collection[str]] = deque()  # digests that wait for the model thread
         self._process_bytes = (-math.inf, "", 0)  # when they were measured, the core's state then, and how many
         self.lost: DeviceLost | None = None
@@ -312,7 +312,8 @@ class Scheduler:
             self._residency = stats
 
     def _free(self, *, disk: bool) -> None:
-        waiting, self._to_notify[disk] = self._to_notify[disk], []
+        waiting = self._to_notify[disk]
+        served = [waiting.popleft() for _ in range(len(waiting))]  # who comes meanwhile has queued another chore
         error: MidfillError | None = None
         try:
             self._holder.free(disk=disk)
@@ -321,7 +322,7 @@ class Scheduler:
             error = MidfillError(f"resident KV could not be freed: {failure!r}")
         self._note_residency()
         self._process_bytes = (-math.inf, "", 0)
-        for on_done in waiting:
+        for on_done in served:
             self._keep_going(partial(on_done, error))
 
     def _forget_purged(self) -> None:

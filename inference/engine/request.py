@@ -64,9 +64,10 @@ def turn_of(client: str, user: str) -> str:
 class Request:
     """A completion that a client wants, what is known of it so far, and at last its outcome.
 
-    The thread that runs the request alone writes it, except for `cancelled` and `gives_way`, which any thread may set.
-    It calls `changed`, which must not block, after each forward of a long prompt (`prefilled`), after each one that
-    added to a text that is wanted while it `grows` (`text`), and once with the `outcome`.
+    While it waits, the call that ends its wait writes its outcome; from its beginning on the thread that runs it alone
+    writes it, except for `cancelled` and `gives_way`, which any thread may set. It calls `changed`, which must not
+    block, after each forward of a long prompt (`prefilled`), after each one that added to a text that is wanted while
+    it `grows` (`text`), and once with the `outcome`.
     """
 
     spec: CompletionRequest

@@ -119,19 +119,20 @@ class RemoteEngine(AnyEngine):
         self._facts = facts
         self._slots = RemoteSlots(facts.slots, keeps_states=facts.copy_tokens > 0)
         self._speed = PrefillSpeed(assumed_fast=False)
-        self._has_failed = False  # a request to the server
-        self._replaced = ""  # why the server is not the one that the engine connected to; empty while it is
+        self._has_failed = False  # a request to the server; set by the model's and the loop's thread, never unset
+        self._replaced = ""  # why the server is not the one that the engine connected to; the loop's thread sets it
         self._healer = Healer(tokenizer) if heals else None
         self._partial_words = PartialWordCache(tokenizer.bytes_of)
         self._loop = loop
         self._warning = warning
         self._on_close = on_close
-        self._at_work: list[RemoteRun] = []  # for the model thread only
+        # For the model thread only.
+        self._at_work: list[RemoteRun] = []
+        self._is_closed = False
+        self.hides_cached = False  # the server does not report how many tokens were cached
         self._changed = threading.Condition()  # guards the fields below
         self._done: list[tuple[RemoteRun, Future[Completion]]] = []
         self._is_woken = False
-        self._is_closed = False
-        self.hides_cached = False  # the server does not report how many tokens were cached
 
     @property
     def capacity(self) -> int:
@@ -284,7 +285,8 @@ class RemoteEngine(AnyEngine):
         """End the request, take its place back, and notice what its answer tells of the server."""
         self._at_work.remove(run)
         run.request.outcome = outcome
-        self._has_failed |= isinstance(outcome, EngineUnavailable)
+        if isinstance(outcome, EngineUnavailable):
+            self._has_failed = True
         run.start.remember(run.token_ids)
         if run.is_prefilled and run.cost.prepared is not None and run.cost.prefilled is not None:
             self._speed.note(run.recomputed, run.cost.prefilled - run.cost.prepared)

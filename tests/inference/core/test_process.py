@@ -183,9 +183,12 @@ def test_taken_port_is_named(folder: Path) -> None:
             serve(ServeOptions(port=port, runtime_dir=folder))
 
 
-def test_host_that_is_none_is_named() -> None:
-    with pytest.raises(BadInput, match=r"nowhere\.invalid"):
-        bind("nowhere.invalid", 0)
+@pytest.mark.parametrize(
+    ("host", "said"), [("nowhere.invalid", r"nowhere\.invalid"), ("192.0.2.1", r"192\.0\.2\.1:0.*another host")]
+)
+def test_host_that_is_none_is_named(host: str, said: str) -> None:
+    with pytest.raises(BadInput, match=said):
+        bind(host, 0)
 
 
 def run(code: str, *arguments: str) -> str:
