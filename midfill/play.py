@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from starlette.websockets import WebSocket
 
     from inference.core.connections import Connections
-    from inference.core.pages import PageKeys
     from inference.core.websocket import Outbox
+    from midfill.pages import PageKeys
 
 _MOST_CONNECTIONS = 256
 
@@ -38,8 +38,8 @@ def play_command(
     It serves the page on this machine alone until you end it with Ctrl+C. The core keeps running, as for an editor.
     """
     from inference.core.connections import Connections
-    from inference.core.pages import PageKeys
     from inference.core.process import bind, serve_app
+    from midfill.pages import PageKeys
 
     keys, connections = PageKeys(), Connections(_MOST_CONNECTIONS)
     with bind("127.0.0.1", port) as listener:
@@ -63,9 +63,9 @@ def make_app(settings: Settings, port: int, keys: PageKeys, connections: Connect
     from inference.core.admission import SUBPROTOCOL, Access, RefuseForeign, RequireToken
     from inference.core.connections import LoopShares
     from inference.core.http.responses import HANDLERS
-    from inference.core.pages import key_route, page_routes
     from inference.core.websocket import Outbox
     from lsp_server.launch import make_server, serve
+    from midfill.pages import key_route, page_routes
 
     own = tuple(f"http://{name}:{port}" for name in ("127.0.0.1", "localhost"))
     access = Access(keys.key, own)
@@ -85,12 +85,10 @@ def make_app(settings: Settings, port: int, keys: PageKeys, connections: Connect
         finally:
             sending.cancel()
 
+    with_key = [Middleware(RequireToken, access=access, admit=connections.admit, shares=LoopShares())]
     return Starlette(
-        routes=[*page_routes("playground"), key_route(keys), WebSocketRoute("/playground/lsp", converse)],
-        middleware=[
-            Middleware(RefuseForeign, access=access),
-            Middleware(RequireToken, access=access, admit=connections.admit, shares=LoopShares()),
-        ],
+        routes=[*page_routes("playground"), key_route(keys), WebSocketRoute("/playground/lsp", converse, middleware=with_key)],
+        middleware=[Middleware(RefuseForeign, access=access)],
         exception_handlers=HANDLERS,
     )
 

@@ -39,7 +39,7 @@ ROOMS: dict[str, list[set[str]]] = {
         {"inference.core.queue", "inference.core.engine_holder"},
         {"inference.core.scheduler"},
         {"inference.core.http"},
-        {"inference.core.lifecycle", "inference.core.pages", "inference.core.users", "inference.core.connections"},
+        {"inference.core.lifecycle", "inference.core.users", "inference.core.connections"},
         {"inference.core.admission", "inference.core.metrics"},
         {"inference.core.app", "inference.core.websocket"},
         {"inference.core"},
@@ -66,7 +66,7 @@ ROOMS: dict[str, list[set[str]]] = {
         {"lsp_server.launch"},
     ],
     "midfill": [
-        {"midfill.options", "midfill.headless"},
+        {"midfill.options", "midfill.headless", "midfill.pages"},
         {"midfill.core_to_ask", "midfill.doctor", "midfill.replay", "midfill.stats"},
         {"midfill.complete", "midfill.cores", "midfill.models", "midfill.play"},
         {"midfill.commands"},

@@ -3,7 +3,7 @@
 import { cpSync, existsSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { build } from "esbuild";
 
-const folder = "../inference/core/static";
+const folder = "../midfill/static";
 
 rmSync(folder, { recursive: true, force: true });
 const { metafile } = await build({

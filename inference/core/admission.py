@@ -14,7 +14,6 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from inference.core.connections import REQUEST_S, STRANGER_WAIT_S, Address, LoopShares
 from inference.core.http.responses import error_response
-from inference.core.pages import KEY_PATH, STATIC_PATH
 from inference.core.users import User, Users
 from inference.engine.request import turn_of
 from protocol.tokens import PROOF_PATH, proof
@@ -23,7 +22,7 @@ SUBPROTOCOL = "midfill"
 TOKEN_SUBPROTOCOL = "midfill.bearer."
 """Offered with the token appended, beside SUBPROTOCOL, by browsers, which cannot set a WebSocket's headers."""
 
-PUBLIC_PATHS = frozenset({"/", "/health", PROOF_PATH, "/playground"})
+PUBLIC_PATHS = frozenset({"/", "/health", PROOF_PATH})
 """Answered without the token too; the handlers then reveal nothing confidential."""
 
 
@@ -137,13 +136,8 @@ class RequireToken:
                 self._admit((scope["client"], scope["server"]))
                 if not user.may_use(path):
                     response = error_response(403, f"a token of the role {user.role!r} is not for {path}")
-            elif not (path == KEY_PATH or _is_public(path, headers)):
+            elif path not in PUBLIC_PATHS or "authorization" in headers:  # a wrong token is refused everywhere
                 response = error_response(
                     401, "send the core's token: Authorization: Bearer TOKEN", headers={"WWW-Authenticate": "Bearer"}
                 )
         await response(scope, receive, send)
-
-
-def _is_public(path: str, headers: Headers) -> bool:
-    """Whether the path is answered without the token, and none is shown: a wrong one is refused everywhere."""
-    return (path in PUBLIC_PATHS or path.startswith(f"{STATIC_PATH}/")) and "authorization" not in headers

@@ -9,7 +9,7 @@ import pytest
 from starlette.applications import Starlette
 from starlette.testclient import TestClient
 
-from inference.core.pages import CODE_S, STATIC_PATH, PageKeys, page_routes
+from midfill.pages import CODE_S, STATIC_PATH, PageKeys, page_routes
 
 
 def client(built: Path) -> TestClient:
@@ -48,7 +48,7 @@ def test_a_page_that_is_not_built_says_how_to_build_it(tmp_path: Path) -> None:
 
 
 def test_good_is_calm_and_costly_is_red() -> None:
-    css = (Path(__file__).parents[3] / "web" / "src" / "page.css").read_text(encoding="utf-8")
+    css = (Path(__file__).parents[2] / "web" / "src" / "page.css").read_text(encoding="utf-8")
     found = re.findall(r"--(hit|miss): light-dark\((#\w{6}), (#\w{6})\)", css)
     assert len(found) == 2
     for name, *colours in found:
