@@ -228,5 +228,5 @@ def _compare(found: Tensor, expected: Tensor, how: str, dtype: torch.dtype, wher
     if not difference <= TOLERANCE[dtype]:  # not a number is none either
         raise BadModel(
             f"{where}: transformers computes other logits for a text {how} than at once (by {difference:.2g} standard "
-            "deviations), so resident KV cannot be reused: choose another model, or run it in llama-server (--engine)"
+            "deviations), so resident KV cannot be reused: choose another model, or run it in llama-server (the setting engine)"
         )

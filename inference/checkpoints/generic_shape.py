@@ -128,12 +128,12 @@ def _refuse_kinds(kinds: tuple[KeptKind, ...], model_type: str, where: str) -> N
     if model_type in OWN_STATES:
         raise BadModel(
             f"{models} keep a state that transformers does not give out, so midfill cannot reuse it: choose another "
-            "model, or run it in llama-server (--engine)"
+            "model, or run it in llama-server (the setting engine)"
         )
     if "latent" in kinds:
         raise BadModel(
             f"{models} keep keys and values compressed (multi-head latent attention), which midfill cannot hold: "
-            "choose another model, or run it in llama-server (--engine)"
+            "choose another model, or run it in llama-server (the setting engine)"
         )
 
 

@@ -99,9 +99,9 @@ def choose_device(settings: Settings, gpus: tuple[Gpu, ...]) -> Device:
     """The device that the core will choose, from the build of torch and the GPUs that the driver lists."""
     name = settings.device
     if not _DEVICES.fullmatch(name):
-        return Device(name, f"unknown device {name!r}: choose --device auto, cpu, cuda, cuda:N or mps")
+        return Device(name, f"unknown device {name!r}: choose device auto, cpu, cuda, cuda:N or mps")
     if name == "mps" and (platform.system(), platform.machine()) != ("Darwin", "arm64"):
-        return Device(name, "the device mps needs Apple silicon, which this machine does not have: choose --device auto")
+        return Device(name, "the device mps needs Apple silicon, which this machine does not have: choose device auto")
     can_cuda = bool(gpus) and (version_of("torch") or "").partition("+")[2] != "cpu"
     if name == "auto":
         name = "cuda" if can_cuda else "cpu"
@@ -109,7 +109,7 @@ def choose_device(settings: Settings, gpus: tuple[Gpu, ...]) -> Device:
         return Device(name)
     if not can_cuda:
         why = "there is no GPU" if not gpus else f"torch is a build without CUDA ({version_of('torch')})"
-        remedy = "choose --device cpu, or install a torch with CUDA"
+        remedy = "choose device cpu, or install a torch with CUDA"
         return Device(name, f"the device {name} cannot be used, since {why}: {remedy}")
     number = int(name.partition(":")[2] or 0)
     if number >= len(gpus):

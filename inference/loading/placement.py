@@ -111,12 +111,12 @@ def place(found: Situation) -> Placement:
         if found.llama_server:
             return Placement("llama-server", f"{found.llama_server} keeps the file's weights quantized on the GPU")
     if found.needs_cpu:
-        return Placement("CPU", "the CPU kernel has these weights (a GPU has int4 with --device cuda)")
+        return Placement("CPU", "the CPU kernel has these weights (a GPU has int4 with device cuda)")
     model = "the dequantized model" if found.is_quantized else "the model"
     if found.fits_gpu:
         return Placement("GPU", f"{model} fits the GPU's free memory")
     if found.is_llama:
-        remedy = "install llama.cpp with its llama-server" if found.is_quantized else "choose --weights int8 or fp8"
+        remedy = "install llama.cpp with its llama-server" if found.is_quantized else "choose weights int8 or fp8"
         faster = " and the CPU kernel is faster than weights that move" if found.on_kernel else ""
         return Placement("CPU", f"{model} does not fit the GPU's free memory,{faster}: {remedy}", is_slow=True)
     return Placement(
@@ -162,11 +162,11 @@ class LoadPlan:
         """Why the model is not loaded: the memory that it needs, what is free, and a remedy; empty if it fits."""
         if self.memory.fits or self.placement.runner in ("llama-server", "all devices"):
             return ""
-        remedy = "close other programs, choose a smaller model, or set --weights int8 or int4"
+        remedy = "close other programs, choose a smaller model, or set weights to int8 or int4"
         if self.demand.on_gpu:
-            remedy = "choose a smaller model or context, --weights int8, or --device cpu"
+            remedy = "choose a smaller model or context, weights int8, or device cpu"
         elif not isinstance(self.demand.shape, Architecture):
-            remedy = "close other programs, choose a smaller model or context, or run it in llama-server (--engine)"
+            remedy = "close other programs, choose a smaller model or context, or run it in llama-server (the setting engine)"
         needed = f"about {megabytes(self.memory.least)} of {self.device}'s memory in {self.dtype}"
         return f"the model needs {needed}, and {megabytes(self.memory.usable)} are free for it: {remedy}"
 
@@ -189,7 +189,7 @@ def plan_load(options: EngineOptions, checkpoint: Checkpoint, machine: Machine) 
         reason = f"which does not support {unsupported}" if unsupported else unavailable_reason()
         raise BadModel(
             f"{checkpoint.path}: only the CPU kernel runs such a file, {reason or 'which the settings rule out'}: "
-            "choose the model's safetensors files, or run it in llama-server (--engine)"
+            "choose the model's safetensors files, or run it in llama-server (the setting engine)"
         )
     free = machine.gpu_free if device.startswith("cuda") else None
     if free is None:

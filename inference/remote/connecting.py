@@ -58,7 +58,7 @@ def find_tokenizer(model: str, places: tuple[str, ...], fim_format: str = AUTO) 
     raise BadModel(
         f"the engine's model {places[0] if places else ''!r} has no tokenizer that the core can read "
         f"({'; '.join(reasons) or 'the engine does not name its model'}): name the model's folder, or its name on the "
-        "Hugging Face hub, with --model"
+        "Hugging Face hub, in the setting model"
     )
 
 
@@ -201,7 +201,7 @@ def connect(options: EngineOptions, progress: ReportProgress | None = None) -> R
         if theirs is not None and (difference := disagreement(tokenizer, theirs)):
             raise BadModel(
                 f"the tokenizer is not that of the model at {address}: {difference}. Name the model that the engine "
-                "serves with --model"
+                "serves in the setting model"
             )
         warnings = []
         if theirs is None:

@@ -117,7 +117,7 @@ def start_llama_server(program: str, options: EngineOptions) -> LlamaServerChild
     """
     found = shutil.which(program)
     if found is None:
-        raise BadInput(f"there is no program {program!r}: install llama.cpp, or set --engine llama-server=PATH")
+        raise BadInput(f"there is no program {program!r}: install llama.cpp, or set engine to llama-server=PATH")
     file = gguf_file(options.model)
     states = state_bytes(read_gguf_header(file, tensors=False))
     key, address = secrets.token_urlsafe(24), _free_address()
@@ -166,7 +166,7 @@ def gguf_file(model: str) -> Path:
     """The GGUF file that `model` names; BadModel if there is none."""
     file = find_local_gguf(model)
     if file is None:
-        raise BadModel(f"llama-server needs a GGUF file, and {model!r} is none and has none: name one with --model")
+        raise BadModel(f"llama-server needs a GGUF file, and {model!r} is none and has none: name one in the setting model")
     return file
 
 

@@ -18,7 +18,7 @@ from lsp_server.documents.documents import Position, changed_ranges
 from lsp_server.next_edit.formats import LaidPrompt, NewRegion, shown
 from lsp_server.next_edit.history import Event
 
-Trigger = Literal["pause", "acceptance", "jump", "key", "command"]
+Trigger = Literal["pause", "acceptance", "jump", "command"]
 
 FRESH_S = 10.0
 """A jump of the cursor asks only within this time after an edit."""
@@ -47,7 +47,7 @@ AskRule = Callable[[Moment], bool]
 
 
 def is_bulk(chars: int, lines: int) -> bool:
-    """Whether an edit, or edits within 1.5 s, that inserted so much are a paste, a formatter or the like."""
+    """Whether an edit that inserted so much is a paste, a formatter or the like."""
     return chars >= BULK_CHARS or lines >= BULK_LINES
 
 
@@ -63,7 +63,6 @@ def _backs_off(moment: Moment) -> bool:
 
 ASKING: dict[str, AskRule] = {
     "nothing was edited": lambda moment: not moment.changed,
-    "no pause, acceptance or jump": lambda moment: moment.trigger == "key",
     "the last edit is too old": lambda moment: moment.trigger == "jump" and moment.since_edit_s > FRESH_S,
     "after undo": lambda moment: moment.undone,
     "after a bulk change": lambda moment: moment.bulk and moment.trigger != "acceptance",

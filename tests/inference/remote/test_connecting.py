@@ -125,7 +125,7 @@ def test_a_named_model_has_the_tokenizer(
     connect_llama: Connect, server: FakeServer, tokenizer_folder: Path, tmp_path: Path
 ) -> None:
     server.model = "/somewhere/model.gguf"
-    with pytest.raises(BadModel, match=r"/somewhere/model\.gguf.*--model"):
+    with pytest.raises(BadModel, match=r"/somewhere/model\.gguf.*the setting model"):
         connect_llama()
     connect_llama(model=str(tokenizer_folder))
     with pytest.raises(BadModel, match="is not a model folder"):

@@ -36,7 +36,6 @@ def test_it_asks_after_an_edit(trigger: Trigger) -> None:
     [
         ({"changed": False}, "nothing was edited"),
         ({"changed": False, "trigger": "command"}, "nothing was edited"),
-        ({"trigger": "key"}, "no pause, acceptance or jump"),
         ({"trigger": "jump", "since_edit_s": 11.0}, "the last edit is too old"),
         ({"undone": True}, "after undo"),
         ({"bulk": True}, "after a bulk change"),
