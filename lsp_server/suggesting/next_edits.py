@@ -44,7 +44,7 @@ CONTEXT_TOKENS = 16_384
 """The longest prompts of these formats, with the answer, need this much; a core gives its model's own limit if less."""
 
 _UNTIL_THE_END = StopRule(indent=0)  # no line is indented by less
-_TYPING_S = 0.25  # between two keys; clients ask 0.3 s after the last one
+_TYPING_S = 0.09  # between two keys of a fast typist; clients ask 0.1 s or more after the last one
 _MOST_REMEMBERED = 256  # states of a document, to know an undo again
 
 Outcome = Literal["shown", "accepted", "refused"]

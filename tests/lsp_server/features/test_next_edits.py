@@ -152,7 +152,7 @@ async def test_a_request_after_a_pause_in_typing_tells_of_what_was_typed(editor:
     model.answer = says("NO_EDITS\n")
     await ask(editor)
     editor.change(4, (0, 0), (0, 0), "// ")
-    await asyncio.sleep(0.3)  # as clients wait
+    await asyncio.sleep(0.1)  # as clients wait
     await ask(editor, 4)
     assert "+// package http" in "".join(model.asked[-1].prompt.marked)
 
