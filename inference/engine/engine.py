@@ -27,7 +27,7 @@ from protocol.errors import BadModel, DeviceLost, MidfillError
 
 NOT_A_NUMBER = (
     "{} computes probabilities that are no numbers: its weights are damaged, or too large for their dtype; "
-    "load it again from its source, or run it with --dtype float32"
+    "load it again from its source, or run it with dtype float32"
 )
 
 log = logging.getLogger(__name__)
