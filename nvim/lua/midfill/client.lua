@@ -348,7 +348,7 @@ end
 --- Restart the servers with the current options.
 function M.restart()
   deaths, gave_up = {}, false
-  local clients = M.all()
+  local clients = vim.lsp.get_clients({ name = M.NAME, _uninitialized = true }) -- one that is starting would be found again
   for _, client in ipairs(clients) do
     leaving[client.id] = true
     compat.call(client, 'stop')

@@ -308,6 +308,17 @@ def test_a_server_that_is_starting_gets_what_is_configured_then(
     assert script.told("workspace/didChangeConfiguration") == [{"settings": {"midfill": {"maxTokens": 8}}}] * 2
 
 
+@on_both
+def test_another_command_replaces_a_server_that_has_not_started_yet(open_neovim: OpenNeovim, script: Script) -> None:
+    neovim = open_neovim("", options="{ cmd = { 'sleep', '3600' } }")
+    until(lambda: neovim.lua("return #vim.lsp.get_clients({ _uninitialized = true })") == 1)
+    neovim.lua(script.setup())
+    script.answer("abc")
+    neovim.keys("ix")
+    assert neovim.until_ghost() == "abc"
+    assert neovim.lua("return #vim.lsp.get_clients({ _uninitialized = true })") == 1
+
+
 def test_a_change_looks_at_no_other_buffer(open_scripted: OpenScripted, script: Script) -> None:
     neovim = open_scripted("")
     for number in range(5):
