@@ -89,6 +89,33 @@ def test_a_buffer_without_a_name_gets_messages_and_suggestions(open_scripted: Op
 
 
 @on_both
+@pytest.mark.parametrize("name", ["file", "write"])
+def test_of_two_buffers_without_a_name_the_second_waits_for_one(
+    open_scripted: OpenScripted, script: Script, tmp_path: Path, name: str
+) -> None:
+    """Neovim's client has one URI for both."""
+    neovim = open_scripted("")
+    script.answer("abc")
+    neovim.lua("for _ = 1, 2 do vim.cmd('new | set filetype=python') end")
+    until(lambda: len(script.told("textDocument/didOpen")) == 2)
+    neovim.keys("isecond<Esc>")
+    until(lambda: neovim.text() == "second")
+    assert neovim.lua("return require('midfill').statusline()") == "midfill needs a name"
+    assert ":file NAME" in neovim.lua("return vim.fn.execute('Midfill')")
+    neovim.api.command(f"{name} {tmp_path}/second.py")
+    neovim.keys("A")
+    assert neovim.until_ghost() == "abc"
+    neovim.keys("<Esc>")
+    neovim.api.command("wincmd j")
+    neovim.keys("ifirst")
+    assert neovim.until_ghost() == "abc"
+    texts = {each["textDocument"]["uri"]: each["textDocument"]["text"] for each in script.told("textDocument/didOpen")[1:]}
+    assert texts == {"file://": "\n", f"file://{tmp_path}/second.py": "second\n"}
+    changed = [each for each in script.told("textDocument/didChange") if each["textDocument"]["uri"] == "file://"]
+    assert "".join(change["text"] for each in changed for change in each["contentChanges"]) == "first"
+
+
+@on_both
 def test_what_is_shown_leaves_with_the_first_other_character(open_scripted: OpenScripted, script: Script) -> None:
     neovim = open_scripted("\n")
     script.answer("abc")
@@ -309,10 +336,10 @@ def test_a_server_that_is_starting_gets_what_is_configured_then(
 
 
 @on_both
-def test_another_command_replaces_a_server_that_has_not_started_yet(open_neovim: OpenNeovim, script: Script) -> None:
-    neovim = open_neovim("", options="{ cmd = { 'sleep', '3600' } }")
-    until(lambda: neovim.lua("return #vim.lsp.get_clients({ _uninitialized = true })") == 1)
-    neovim.lua(script.setup())
+@pytest.mark.parametrize("pause", ["", "vim.wait(100)"])
+def test_another_command_replaces_a_server_that_has_not_started_yet(open_neovim: OpenNeovim, script: Script, pause: str) -> None:
+    neovim = open_neovim("", options="{ cmd = { 'no-such-midfill' } }")
+    neovim.lua(f"require('midfill').setup({{ cmd = {{ 'sleep', '3600' }} }}) {pause} {script.setup()}")
     script.answer("abc")
     neovim.keys("ix")
     assert neovim.until_ghost() == "abc"
