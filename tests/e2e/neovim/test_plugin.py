@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import time
 from pathlib import Path
@@ -86,6 +87,19 @@ def test_a_buffer_without_a_name_gets_messages_and_suggestions(open_scripted: Op
     neovim.keys("ix")
     assert neovim.until_ghost() == "abc"
     assert neovim.lua("return #vim.api.nvim_list_bufs()") == before
+
+
+def test_of_two_windows_on_a_buffer_that_of_the_cursor_shows_ghost_text(open_scripted: OpenScripted, script: Script) -> None:
+    neovim = open_scripted("one\n")
+    neovim.api.command("vsplit")
+    script.answer("ghost\nbelow")
+    row = "return vim.fn.join(vim.fn.map(vim.fn.range(1, 80), 'screenstring(' .. ... .. ', v:val)'), '')"
+    for keys, rows in {"A": ["oneghost |one", "below |~"], "<C-o><C-w>lx": ["xone |xghostone", "~ |below"]}.items():
+        neovim.keys(keys)
+        neovim.until_ghost()
+        neovim.api.command("redraw")
+        seen = [re.sub(" *│", " |", neovim.lua(row, number)).rstrip() for number in (1, 2)]
+        assert seen == rows
 
 
 @on_both
