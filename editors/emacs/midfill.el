@@ -9,8 +9,8 @@
 ;;; Commentary:
 
 ;; `midfill-mode' shows suggestions as grey text at the cursor.  Tab accepts one, M-<right> its next word; Escape or C-g
-;; dismisses it, and so does any command that leaves it behind.  Next edits: see midfill-next-edit.el.  The mode has its own connection to `midfill lsp', so it
-;; works beside Eglot and lsp-mode, which need not know midfill.
+;; dismisses it, and so does any command that leaves it behind.  The mode has its own connection to `midfill lsp', so it
+;; works beside Eglot and lsp-mode.  midfill-reason.el says why nothing is suggested; midfill-next-edit.el has next edits.
 ;;
 ;;     (add-to-list 'load-path "/path/to/midfill/editors/emacs")
 ;;     (require 'midfill)
@@ -54,9 +54,10 @@ Otherwise they come on request alone: `midfill-suggest'."
 (defvar midfill--connection nil "The connection to the language server; nil before the first buffer needs it.")
 (defvar midfill--ready nil "Whether the server has answered `initialize'.")
 (defvar midfill--commands nil "The commands that the server offers.")
-(defvar midfill--state nil "The last status that the server sent.")
+(defvar midfill--core-reason nil "Why no document gets suggestions, as in midfill/reason; nil if the core can answer.")
 (defvar midfill-mode)
 (defvar-local midfill--open nil "The document's URI at the server; nil while it is not open there.")
+(defvar-local midfill--reason nil "Why the open document gets no suggestions, as the server last told; nil if it gets them.")
 (defvar midfill--folders nil "The URIs of the workspace folders that the server knows.")
 
 (defun midfill--uri (path)
@@ -74,7 +75,7 @@ Otherwise they come on request alone: `midfill-suggest'."
   (unless (executable-find (car midfill-command))
     (user-error "`%s' is not executable: set midfill-command" (car midfill-command)))
   (setq midfill--ready nil
-        midfill--state "starting"
+        midfill--core-reason '(:text "starting" :explanation "The language server is starting.")
         midfill--folders (list (plist-get (midfill--folder) :uri))
         midfill--connection
         (apply
@@ -87,7 +88,9 @@ Otherwise they come on request alone: `midfill-suggest'."
          :notification-dispatcher #'midfill--notified
          :request-dispatcher #'ignore ; nil is an answer to all that a server asks of this client
          :on-shutdown (lambda (_)
-                        (setq midfill--state "stopped" midfill--ready nil)
+                        (setq midfill--ready nil midfill--core-reason
+                              '(:text "stopped" :explanation
+                                "The language server has stopped: see *midfill log*, then M-x midfill-restart."))
                         (midfill--each-buffer (lambda () (setq midfill--open nil) (midfill--clear))))
          ;; No buffer of events: it would hold the text of every document, and the core's token.
          (if (slot-exists-p 'jsonrpc-connection '-events-buffer-config) ; from Emacs 30 on
@@ -137,22 +140,23 @@ A failure is told once: hooks of modes start it in every buffer."
 
 (defun midfill--notified (_connection method parameters)
   "Take the server's notification METHOD with its PARAMETERS."
-  (pcase method
-    ('midfill/status
-     (setq midfill--state (plist-get parameters :state))
-     (when (equal midfill--state "failed")
-       (message "midfill: %s" (plist-get parameters :message)))
-     (force-mode-line-update t))
-    ('midfill/resync
-     (let ((uri (plist-get (plist-get parameters :textDocument) :uri)))
-       (midfill--each-buffer (lambda () (when (equal uri midfill--open) (midfill--close) (midfill--open))))))
-    ('window/showMessage (message "midfill: %s" (plist-get parameters :message)))))
+  (let ((uri (plist-get (plist-get parameters :textDocument) :uri)))
+    (pcase method
+      ('midfill/status (setq midfill--core-reason (plist-get parameters :reason)) (force-mode-line-update t))
+      ('midfill/reason (midfill--in-document uri #'midfill-reason--told (plist-get parameters :reason)))
+      ('midfill/refresh (midfill--in-document uri #'midfill-reason--ended (eq t (plist-get parameters :invoked))))
+      ('midfill/resync (midfill--in-document uri (lambda () (midfill--close) (midfill--open))))
+      ('window/showMessage (message "%s" (plist-get parameters :message))))))
 
 (defun midfill--each-buffer (function)
   "Call FUNCTION in every buffer with `midfill-mode'."
   (dolist (buffer (buffer-list))
     (when (buffer-local-value 'midfill-mode buffer)
       (with-current-buffer buffer (funcall function)))))
+
+(defun midfill--in-document (uri function &rest arguments)
+  "Call FUNCTION with ARGUMENTS in the buffer of the document URI, if it is open."
+  (midfill--each-buffer (lambda () (when (equal uri midfill--open) (apply function arguments)))))
 
 (defun midfill--notify (method &rest parameters)
   "Send METHOD with PARAMETERS if the server listens."
@@ -228,7 +232,7 @@ An indirect buffer shares its text with its base, whose document it is."
       (unless (member (plist-get folder :uri) midfill--folders)
         (push (plist-get folder :uri) midfill--folders)
         (midfill--notify :workspace/didChangeWorkspaceFolders :event (list :added (vector folder) :removed [])))
-      (setq midfill--open (midfill--buffer-uri) midfill--version 0)
+      (setq midfill--open (midfill--buffer-uri) midfill--version 0 midfill--reason nil)
       (midfill--notify :textDocument/didOpen :textDocument
                        (list :uri midfill--open :version 0 :text (midfill--sent (point-min) (point-max))
                              :languageId (alist-get name midfill--languages name nil #'equal))))))
@@ -338,17 +342,16 @@ An indirect buffer shares its text with its base, whose document it is."
            (with-current-buffer buffer
              (when (and midfill-mode (equal place (midfill--here)))
                (midfill--take (if (vectorp answer) answer (plist-get answer :items)))
-               (when (and (= kind 1) (not midfill--item)) (midfill--explain))))))))))
-
-(defun midfill--explain ()
-  "Say why nothing is suggested here."
-  (midfill--request
-   :midfill/lastReason (list :textDocument (midfill--document))
-   (lambda (reason) (message "midfill: %s" (or (plist-get reason :explanation) "no suggestion")))))
+               (when (and (= kind 1) (not midfill--item)) (midfill-explain))))))))))
 
 (defun midfill--repeated-p ()
   "Whether the user's keys are repeated where nothing may be suggested: by a macro, or at further cursors."
   (or executing-kbd-macro defining-kbd-macro (bound-and-true-p multiple-cursors-mode)))
+
+(defun midfill--automatic-p ()
+  "Whether suggestions may come here of themselves."
+  (and midfill-automatic (not buffer-read-only) (not (midfill--repeated-p))
+       (memq (bound-and-true-p evil-state) '(nil insert emacs))))
 
 (defun midfill--after-command ()
   "Follow the text and the cursor."
@@ -358,7 +361,7 @@ An indirect buffer shares its text with its base, whose document it is."
         (setq midfill--seen seen)
         (when midfill--item (midfill--draw))
         (cond ((or buffer-read-only (midfill--repeated-p)))
-              (edited (when (and midfill-automatic (memq (bound-and-true-p evil-state) '(nil insert emacs))) (midfill--ask 2)))
+              (edited (when (midfill--automatic-p) (midfill--ask 2)))
               (midfill--open
                (midfill--notify :midfill/didMoveCursor
                                 :textDocument (midfill--document) :position (midfill--position (point)))))))))
@@ -366,10 +369,7 @@ An indirect buffer shares its text with its base, whose document it is."
 (defun midfill-suggest ()
   "Ask for a suggestion now."
   (interactive)
-  (cond (midfill--open (midfill--ask 1))
-        ((not midfill-mode) (user-error "`midfill-mode' is off in this buffer"))
-        ((midfill--running-p) (message "midfill: the language server is starting"))
-        (t (user-error "midfill: the language server has stopped: see *midfill log*, then M-x midfill-restart"))))
+  (if midfill--open (midfill--ask 1) (midfill-explain)))
 
 (defun midfill-accept ()
   "Insert the suggestion."
@@ -418,7 +418,7 @@ An indirect buffer shares its text with its base, whose document it is."
 ;;;###autoload
 (define-minor-mode midfill-mode
   "Show code completions of midfill as grey text at the cursor."
-  :lighter (:eval (if (member midfill--state '(nil "ready")) " midfill" (format " midfill:%s" midfill--state)))
+  :lighter (:eval (midfill-reason--lighter))
   (if midfill-mode
       (progn
         (add-hook 'before-change-functions #'midfill--before-change nil t)
@@ -444,5 +444,6 @@ An indirect buffer shares its text with its base, whose document it is."
   (dolist (command '(midfill-accept midfill-accept-word)) (evil-set-command-property command :repeat 'change)))
 
 (provide 'midfill)
-(require 'midfill-next-edit) ; which extends the mode
+(require 'midfill-reason) ; both extend the mode
+(require 'midfill-next-edit)
 ;;; midfill.el ends here

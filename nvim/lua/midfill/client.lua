@@ -22,6 +22,7 @@ local deaths = {} ---@type integer[] when the server died, in ns
 local gave_up = false -- whether it died so often that it was not restarted
 local leaving = {} ---@type table<integer, boolean> clients that are stopping; true if a new one replaces them
 
+local nameless ---@type integer|nil the buffer without a name that the server has, if it has one
 local configured ---@type table|nil the options that the running servers were started with
 
 --- The buffer of a document. Not vim.uri_to_bufnr(), which makes a buffer where it finds none, as for one without a name.
@@ -147,7 +148,6 @@ local function configuration()
     name = M.NAME,
     cmd = options.cmd,
     filetypes = options.filetypes,
-    root_markers = options.root_markers,
     before_init = function(params, started) -- a server for another root starts later, without start()
       started.init_options = settings()
       params.initializationOptions = started.init_options
@@ -183,29 +183,45 @@ local function same_root(client, settings)
   return same and not compat.call(client, 'is_stopped')
 end
 
---- Start servers from autocommands, as vim.lsp.enable() does from 0.11 on.
----@param settings table
-local function enable_by_filetype(settings)
-  local function start(buf)
-    if vim.bo[buf].buftype == '' and vim.api.nvim_buf_is_loaded(buf) then
-      -- A copy: a client keeps the table, by whose root it is found again.
-      local rooted = vim.tbl_extend('force', settings, { root_dir = vim.fs.root(buf, config.options.root_markers) })
-      vim.lsp.start(rooted, { bufnr = buf, reuse_client = same_root })
-    end
+---@param buf integer
+---@return boolean
+local function is_nameless(buf)
+  return vim.api.nvim_buf_is_loaded(buf) and vim.api.nvim_buf_get_name(buf) == ''
+end
+
+--- Have the server take a buffer with its root; not a second one without a name, as all of these have one URI.
+---@param buf integer
+---@param take fun(root: string|nil)
+local function with_root(buf, take)
+  if is_nameless(buf) then
+    nameless = nameless and is_nameless(nameless) and nameless or buf
   end
+  if not is_nameless(buf) or nameless == buf then
+    take(vim.fs.root(buf, config.options.root_markers))
+  end
+end
+
+--- Start a server in a buffer with a file type, or have the one of its root take it.
+---@param buf integer
+local function start_in(buf)
+  local filetypes, filetype = config.options.filetypes, vim.bo[buf].filetype
+  local wanted = filetype ~= '' and vim.list_contains(filetypes or { filetype }, filetype)
+  if wanted and vim.bo[buf].buftype == '' and vim.api.nvim_buf_is_loaded(buf) then
+    with_root(buf, function(root)
+      vim.lsp.start(vim.tbl_extend('force', configuration(), { root_dir = root }), { bufnr = buf, reuse_client = same_root })
+    end)
+  end
+end
+
+--- Start servers from autocommands, as vim.lsp.enable() does from 0.11 on.
+local function enable_by_filetype()
   vim.api.nvim_create_autocmd('FileType', {
     group = vim.api.nvim_create_augroup('midfill.start', {}),
-    pattern = settings.filetypes or '*',
     callback = function(event)
-      start(event.buf)
+      start_in(event.buf)
     end,
   })
-  for _, buf in ipairs(vim.api.nvim_list_bufs()) do
-    local filetype = vim.bo[buf].filetype
-    if filetype ~= '' and vim.list_contains(settings.filetypes or { filetype }, filetype) then
-      start(buf)
-    end
-  end
+  vim.iter(vim.api.nvim_list_bufs()):each(start_in)
 end
 
 --- Whether the command of the language server is executable, and the reason if it is not.
@@ -241,6 +257,8 @@ function M.absence(buf)
     return text, "it has no 'filetype', with which the server starts. For example :setfiletype text"
   elseif config.options.filetypes and not vim.list_contains(config.options.filetypes, filetype) then
     return '', ("the option filetypes of setup() does not have %s."):format(filetype)
+  elseif is_nameless(buf) and nameless ~= buf then
+    return 'needs a name', 'another buffer without one has the server. :file NAME names this one.'
   elseif gave_up then
     return 'server exited', 'it keeps exiting. :Midfill log has its messages, and :Midfill restart starts it again.'
   end
@@ -256,7 +274,8 @@ end
 
 --- Close documents under their former names, and open them under the new ones, by which the server decides whether their
 --- text may be used. Neovim itself does so where :saveas writes one, but not for :file, nor for the first name of a
---- buffer, which it tells as the end of one buffer, with its autocommands, and the beginning of another.
+--- buffer, which it tells as the end of one buffer, with its autocommands, and the beginning of another. Start a server
+--- where a buffer had none for want of a name.
 local function follow_names()
   local left = {} ---@type table<integer, integer> the clients by their buffers
   local function attach(buf)
@@ -283,7 +302,11 @@ local function follow_names()
   vim.api.nvim_create_autocmd({ 'BufFilePost', 'BufNew' }, {
     group = group,
     callback = function(event)
-      attach(event.buf)
+      if left[event.buf] then
+        attach(event.buf)
+      elseif #M.all() > 0 then
+        start_in(event.buf)
+      end
     end,
   })
 end
@@ -303,7 +326,7 @@ function M.setup()
     end,
   })
   if changed then
-    M.restart()
+    vim.schedule(M.restart) -- finds also what vim.lsp.enable() has scheduled
   else
     M.start()
   end
@@ -316,15 +339,15 @@ function M.start()
     vim.notify('midfill: ' .. reason, vim.log.levels.ERROR)
     return
   end
-  local settings = configuration()
   if vim.lsp.enable then
+    local settings = vim.tbl_extend('error', configuration(), { root_dir = with_root })
     -- Not vim.lsp.config(), which would keep settings of an earlier setup() that this one omits.
     local merged = vim.tbl_extend('force', vim.lsp.config[M.NAME] or {}, settings)
     merged.filetypes = settings.filetypes
     vim.lsp.config[M.NAME] = merged
     vim.lsp.enable(M.NAME)
   else
-    enable_by_filetype(settings)
+    enable_by_filetype()
   end
 end
 
@@ -348,7 +371,7 @@ end
 --- Restart the servers with the current options.
 function M.restart()
   deaths, gave_up = {}, false
-  local clients = M.all()
+  local clients = vim.lsp.get_clients({ name = M.NAME, _uninitialized = true }) -- one that is starting would be found again
   for _, client in ipairs(clients) do
     leaving[client.id] = true
     compat.call(client, 'stop')

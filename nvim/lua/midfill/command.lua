@@ -175,10 +175,8 @@ function commands.act()
   end
 end
 
-local SNOOZES = { ['5'] = 5, ['15'] = 15, ['60'] = 60, ['until-restart'] = 0 }
-
 function commands.snooze(minutes)
-  run_on_server('midfill.snooze', { SNOOZES[minutes] }, function()
+  run_on_server('midfill.snooze', { tonumber(minutes) or 0 }, function() -- 0: until the server restarts
     say({ 'midfill: suggestions are snoozed; :Midfill act resumes them' })
   end)
 end
@@ -214,27 +212,34 @@ end
 ---@class midfill.Argument
 ---@field choices string[]
 ---@field needed boolean
+---@field minutes boolean|nil whether it can be any whole number of minutes
 
 local scope = { choices = { 'buffer' }, needed = false }
 local arguments_of = { ---@type table<string, midfill.Argument>
   enable = scope,
   disable = scope,
   core = { choices = vim.fn.sort(vim.tbl_keys(core_commands)), needed = true },
-  snooze = { choices = { '5', '15', '60', 'until-restart' }, needed = true },
+  snooze = { choices = { '5', '15', '60', 'until-restart' }, needed = true, minutes = true },
 }
+
+---@param takes midfill.Argument
+---@return string
+local function choices_of(takes)
+  return table.concat(takes.choices, ', ') .. (takes.minutes and ', or another number of minutes' or '')
+end
 
 ---@param given string[]
 function M.run(given)
   local name, argument = given[1] or 'status', given[2]
   local takes = arguments_of[name]
-  local known = argument == nil or (takes and vim.list_contains(takes.choices, argument))
+  local known = argument == nil
+    or takes and (vim.list_contains(takes.choices, argument) or takes.minutes and argument:find('^%d+$'))
   if not commands[name] or #given > 2 or not known then
-    local choices = table.concat(commands[name] and takes and takes.choices or vim.fn.sort(vim.tbl_keys(commands)), ', ')
+    local choices = commands[name] and takes and choices_of(takes) or table.concat(vim.fn.sort(vim.tbl_keys(commands)), ', ')
     local problem = ('midfill: unknown command :Midfill %s; choose one of %s'):format(table.concat(given, ' '), choices)
     vim.notify(problem, vim.log.levels.ERROR)
   elseif takes and takes.needed and not argument then
-    local choices = table.concat(takes.choices, ', ')
-    vim.notify(('midfill: :Midfill %s needs one of %s'):format(name, choices), vim.log.levels.ERROR)
+    vim.notify(('midfill: :Midfill %s needs one of %s'):format(name, choices_of(takes)), vim.log.levels.ERROR)
   else
     commands[name](argument)
   end

@@ -13,6 +13,13 @@ function M.call(client, method, ...)
   return client[method](...)
 end
 
+--- Show the marks of a namespace in the current window alone, of those on its buffer. Neovim has this from 0.11 on, as an
+--- experiment; without it, all windows on the buffer show them.
+---@param namespace integer
+function M.show_here(namespace)
+  pcall(vim.api.nvim__ns_set, namespace, { wins = { vim.api.nvim_get_current_win() } })
+end
+
 --- The byte column (from 0) of an LSP character in a line.
 ---@param line string
 ---@param character integer

@@ -1,4 +1,6 @@
 --- Draws ghost text with extmarks: the first line in place, the others below it.
+local compat = require('midfill.compat')
+
 local M = {}
 
 local namespace = vim.api.nvim_create_namespace('midfill.ghost')
@@ -50,6 +52,7 @@ end
 ---@param hint string|nil shown at its end
 function M.draw(buf, rest, hint)
   M.clear(buf)
+  compat.show_here(namespace)
   local lines = vim.split(rest.text, '\n', { plain = true })
   local line = vim.api.nvim_buf_get_lines(buf, rest.row, rest.row + 1, false)[1]
   local first, more = around(table.remove(lines, 1), line:sub(rest.col + 1, rest.col + rest.replaced))

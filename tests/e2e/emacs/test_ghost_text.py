@@ -52,7 +52,7 @@ def emacs(file: Path, runtime: Path, tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert tmux is not None, "these tests need tmux"
     command = [EMACS, "-nw", "-Q", "-l", str(init), "+6:12", str(file)]
     with running(Path(tmux), tmp_path, command) as terminal:
-        connected = (" midfill ", " midfill)", "midfill:unloaded")  # the first key loads the model
+        connected = (" midfill ", " midfill)", "midfill:model unloaded")  # the first key loads the model
         until(lambda: any(mode in terminal.screen() for mode in connected), terminal)
         yield terminal
 

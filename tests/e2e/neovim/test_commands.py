@@ -93,9 +93,19 @@ def test_without_a_server_or_an_action_nothing_is_controlled(open_neovim: OpenNe
 def test_the_command_alone_is_its_status_and_a_wrong_one_gets_the_choices(open_scripted: OpenScripted) -> None:
     neovim = open_scripted("")
     assert neovim.api.command_output("Midfill") == neovim.api.command_output("Midfill status")
-    neovim.keys(":Midfill stat<CR>:Midfill snooze 7<CR>")
+    neovim.keys(":Midfill stat<CR>:Midfill snooze 1.5<CR>")
     until(lambda: "unknown command :Midfill stat; choose one of act, cancel, core, " in neovim.messages())
-    until(lambda: ":Midfill snooze 7; choose one of 5, 15, 60, until-restart" in neovim.messages())
+    choices = "choose one of 5, 15, 60, until-restart, or another number of minutes"
+    until(lambda: f":Midfill snooze 1.5; {choices}" in neovim.messages())
+
+
+def test_a_snooze_takes_any_number_of_minutes(open_scripted: OpenScripted, script: Script) -> None:
+    script.answer(commands=["midfill.snooze"])
+    neovim = open_scripted("")
+    until(lambda: script.told("midfill/didSwitch"))
+    for minutes in ("30", "until-restart"):
+        neovim.api.command(f"Midfill snooze {minutes}")
+    until(lambda: [each["arguments"] for each in script.told("workspace/executeCommand")] == [[30], [0]])
 
 
 def test_the_switches_and_a_restart_say_what_they_did(open_scripted: OpenScripted) -> None:

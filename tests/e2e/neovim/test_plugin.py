@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import time
 from pathlib import Path
@@ -73,19 +74,17 @@ def test_a_key_before_the_suggestion_that_was_asked_for_is_no_text(open_scripted
     assert neovim.until_ghost() == "abc"
 
 
-def test_a_buffer_without_a_name_gets_messages_and_suggestions(open_scripted: OpenScripted, script: Script) -> None:
-    neovim = open_scripted("")
-    script.answer("abc")
-    neovim.api.command("enew | set filetype=python")
-    until(lambda: len(script.told("textDocument/didOpen")) == 2)
-    before = neovim.lua("return #vim.api.nvim_list_bufs()")
-    reason = {"kind": "off", "text": "off", "explanation": "Why.", "actions": [], "lasts": True}
-    notify(neovim, "midfill/reason", textDocument=None, reason=reason)
-    assert "Why." in neovim.lua("return vim.fn.execute('Midfill')")
-    notify(neovim, "midfill/reason", textDocument={"uri": "file:///nowhere.py"}, reason=reason)
-    neovim.keys("ix")
-    assert neovim.until_ghost() == "abc"
-    assert neovim.lua("return #vim.api.nvim_list_bufs()") == before
+def test_of_two_windows_on_a_buffer_that_of_the_cursor_shows_ghost_text(open_scripted: OpenScripted, script: Script) -> None:
+    neovim = open_scripted("one\n")
+    neovim.api.command("vsplit")
+    script.answer("ghost\nbelow")
+    row = "return vim.fn.join(vim.fn.map(vim.fn.range(1, 80), 'screenstring(' .. ... .. ', v:val)'), '')"
+    for keys, rows in {"A": ["oneghost |one", "below |~"], "<C-o><C-w>lx": ["xone |xghostone", "~ |below"]}.items():
+        neovim.keys(keys)
+        neovim.until_ghost()
+        neovim.api.command("redraw")
+        seen = [re.sub(" *│", " |", neovim.lua(row, number)).rstrip() for number in (1, 2)]
+        assert seen == rows
 
 
 @on_both
@@ -263,93 +262,6 @@ def test_the_server_hears_of_moves_and_of_what_is_looked_at(open_scripted: OpenS
     assert focused[-1]["textDocument"]["uri"].endswith("demo.py")
 
 
-@on_both
-def test_the_settings_arrive(open_neovim: OpenNeovim, script: Script) -> None:
-    options = script.options.removesuffix("}") + ", settings = { maxTokens = 7, disabledLanguages = { 'c' } } }"
-    neovim = open_neovim("", options=options)
-    (started,) = until(lambda: script.told("initialize"))
-    assert started["initializationOptions"] == {"maxTokens": 7, "disabledLanguages": ["c"]}
-    assert started["capabilities"]["experimental"] == {"midfill": True}
-    assert "inlineCompletion" in started["capabilities"]["textDocument"]
-    until(lambda: script.told("initialized"))
-    neovim.lua("require('midfill').configure({ automatic = false })")
-    neovim.lua("require('midfill').configure({ maxTokens = 8 })")
-    changed = until(lambda: script.told("workspace/didChangeConfiguration")[1:])
-    now = {"maxTokens": 8, "automatic": False, "disabledLanguages": ["c"]}
-    assert changed == [{"settings": {"midfill": now}}]  # the server lays it over the first ones
-    neovim.lua(f"require('midfill').setup({options})")
-    again = until(lambda: script.told("initialize")[1:])
-    assert again[0]["initializationOptions"] == {"maxTokens": 7, "disabledLanguages": ["c"]}
-
-
-@on_both
-def test_the_server_of_another_project_has_the_changed_settings(
-    open_scripted: OpenScripted, script: Script, tmp_path: Path
-) -> None:
-    neovim = open_scripted("", options="{ settings = { maxTokens = 7 } }")
-    neovim.lua("require('midfill').configure({ maxTokens = 8 })")
-    (tmp_path / "other/.git").mkdir(parents=True)
-    neovim.api.command(f"edit {tmp_path}/other/demo.py")
-    (_, other) = until(lambda: script.told("initialize")[1:] and script.told("initialize"))
-    assert other["initializationOptions"] == {"maxTokens": 8}
-
-
-@on_both
-def test_a_server_that_is_starting_gets_what_is_configured_then(
-    open_scripted: OpenScripted, script: Script, tmp_path: Path
-) -> None:
-    neovim = open_scripted("")
-    (tmp_path / "other/.git").mkdir(parents=True)
-    (tmp_path / "other/demo.py").write_text("")
-    starting = "vim.wait(9000, function() return #vim.lsp.get_clients({ _uninitialized = true }) == 2 end, 1)"
-    neovim.lua(f"vim.cmd.edit(...) {starting} require('midfill').configure({{ maxTokens = 8 }})", f"{tmp_path}/other/demo.py")
-    until(lambda: len(script.told("textDocument/didOpen")) == 2)
-    assert script.told("initialize")[1]["initializationOptions"] == {}
-    assert script.told("workspace/didChangeConfiguration") == [{"settings": {"midfill": {"maxTokens": 8}}}] * 2
-
-
-def test_a_change_looks_at_no_other_buffer(open_scripted: OpenScripted, script: Script) -> None:
-    neovim = open_scripted("")
-    for number in range(5):
-        neovim.api.command(f"edit other-{number}.py")
-    until(lambda: len(script.told("textDocument/didOpen")) == 6)
-    neovim.lua("""
-      asked, uri_from_bufnr = {}, vim.uri_from_bufnr
-      vim.uri_from_bufnr = function(buf) asked[buf] = true return uri_from_bufnr(buf) end
-    """)
-    neovim.keys("ix")
-    until(lambda: script.told("textDocument/didChange"))
-    assert neovim.lua("return vim.tbl_keys(asked)") == [neovim.api.current.buffer.number]
-
-
-@on_both
-@pytest.mark.parametrize("name", ["file {}", "enew | set filetype=python | file {}", "enew | set filetype=python | write {}"])
-def test_a_document_goes_with_its_buffers_name(open_scripted: OpenScripted, script: Script, tmp_path: Path, name: str) -> None:
-    neovim = open_scripted("")
-    first = "enew" not in name
-    for command in name.format(tmp_path / "other.py").split(" | "):
-        neovim.api.command(command)
-        neovim.lua("vim.wait(100)")  # until the server has the buffer
-    script.answer("abc")
-    neovim.keys("ix")
-    assert neovim.until_ghost() == "abc"
-
-    def names(method: str) -> list[str]:
-        return [Path(each["textDocument"]["uri"].removeprefix("file://")).name for each in script.told(method)]
-
-    assert names("textDocument/didOpen") == (["demo.py", "other.py"] if first else ["demo.py", "", "other.py"])
-    assert names("textDocument/didClose") == (["demo.py"] if first else [""])
-    assert set(names("textDocument/didChange")) == {"other.py"}
-
-
-def test_a_document_stays_where_a_name_is_taken(open_scripted: OpenScripted, script: Script) -> None:
-    neovim = open_scripted("")
-    neovim.lua("vim.fn.bufadd('taken.py') pcall(vim.cmd.file, 'taken.py')")
-    script.answer("abc")
-    neovim.keys("ix")
-    assert neovim.until_ghost() == "abc"
-
-
 def test_neovims_own_inline_completion_asks_nothing_of_midfill(open_scripted: OpenScripted, script: Script) -> None:
     neovim = open_scripted("\n", before="vim.lsp.inline_completion.enable()")
     script.answer("abc")
@@ -369,35 +281,6 @@ def test_plug_maps(open_neovim: OpenNeovim, script: Script) -> None:
     script.answer()
     neovim.keys("<F2>")
     until(lambda: neovim.text() == "abc")
-
-
-@on_both
-def test_a_server_that_keeps_dying_is_left_alone(open_neovim: OpenNeovim) -> None:
-    neovim = open_neovim("", options="{ cmd = { 'sh', '-c', 'echo no such luck >&2; exit 3' } }")
-    until(lambda: "keeps exiting, last with status 3. See :Midfill log" in neovim.messages())
-    neovim.api.command("Midfill log")
-    assert "no such luck" in neovim.text()
-
-
-def test_a_server_that_neovim_was_told_to_stop_stays_away(open_scripted: OpenScripted, script: Script) -> None:
-    neovim = open_scripted("")
-    neovim.lua("for _, client in ipairs(vim.lsp.get_clients()) do vim.lsp.stop_client(client.id) end")
-    until(lambda: neovim.lua("return #vim.lsp.get_clients()") == 0)
-    time.sleep(1)
-    assert neovim.lua("return #vim.lsp.get_clients()") == 0
-    assert len(script.told("initialize")) == 1
-
-
-@on_both
-def test_a_command_that_is_not_there_is_reported(open_neovim: OpenNeovim) -> None:
-    neovim = open_neovim("", options="{ cmd = { 'no-such-midfill' } }")
-    assert 'midfill: "no-such-midfill" is not executable. Set the path' in neovim.messages()
-    assert neovim.lua("return require('midfill').statusline()") == "midfill not found"
-    assert "no language server in this buffer" in neovim.api.command_output("Midfill status")
-    neovim.api.command("checkhealth midfill")
-    assert '"no-such-midfill" is not executable' in neovim.text()
-    neovim.keys("ix<M-l><Esc>")
-    until(lambda: neovim.mode() == "n")
 
 
 def test_the_health_check_runs_midfill_itself(open_neovim: OpenNeovim) -> None:
@@ -475,64 +358,3 @@ def test_suggestions_on_request_alone(open_scripted: OpenScripted, script: Scrip
     until(lambda: neovim.mode() == "n")
     assert neovim.text() == "jabc!xyz"
     assert [each["context"]["triggerKind"] for each in script.told("textDocument/inlineCompletion")] == [1, 1]
-
-
-@pytest.mark.parametrize(
-    ("text", "sent", "then"),
-    [
-        ("a\rb\nc\r\nd\n", "a b\nc \nd\n", ("jA", "c\r!x")),
-        ("a\rb\r\r\nc\r\nd\r\n", "a b \r\nc\r\nd\r\n", ("jA", "c!x")),
-        ("a\rb\rc\r", "a\rb\rc\r", ("jA", "b!x")),
-    ],
-    ids=["unix", "dos", "mac"],
-)
-def test_a_carriage_return_within_a_line_is_no_line_end(
-    open_scripted: OpenScripted, script: Script, text: str, sent: str, then: tuple[str, str]
-) -> None:
-    """LSP counts it as one: the places of all lines below would be off."""
-    before = "vim.o.fileformats = 'unix,dos,mac'"
-    neovim = open_scripted(text, before=before)
-    if text.count("\n") == 0:
-        neovim.api.command("edit ++ff=mac")
-        until(lambda: len(script.told("textDocument/didOpen")) == 2)
-    assert script.told("textDocument/didOpen")[-1]["textDocument"]["text"] == sent
-    keys, line = then
-    script.answer("x")
-    neovim.keys(f"{keys}!")
-    neovim.until_ghost()
-    asked = script.told("textDocument/inlineCompletion")[-1]["position"]
-    assert asked == {"line": 1, "character": len(line) - 1}
-    neovim.keys("<M-l><Esc>")
-    until(lambda: neovim.api.current.line == line)
-
-
-@on_both
-def test_bytes_that_are_no_text_move_nothing(open_scripted: OpenScripted, script: Script) -> None:
-    neovim = open_scripted("a\n")
-    raw = "'\\xff\\xfeb\\xe4 \\xc3\\xa4\\xf0\\x9f\\x98\\x8b\\x9f!'"
-    neovim.lua(f"vim.api.nvim_buf_set_lines(0, 0, -1, false, {{ {raw} }})")
-    script.answer("abc")
-    neovim.keys("Ax")
-    neovim.until_ghost()
-    told = [change["text"] for each in script.told("textDocument/didChange") for change in each["contentChanges"]]
-    assert any("??b? ä😋?!" in text for text in told)
-    place = script.told("textDocument/inlineCompletion")[-1]["position"]["character"]
-    assert place in (13, len("??b? ä😋?!x") + 1)  # in UTF-8, or in UTF-16
-    neovim.keys("<M-l><Esc>")
-    until(lambda: neovim.mode() == "n")
-    assert neovim.lua(f"return vim.api.nvim_get_current_line() == {raw} .. 'xabc'")
-
-
-IDS = {"sh": "shellscript", "cs": "csharp", "yaml.ansible": "yaml", "javascript.jsx": "javascriptreact", "css": "css"}
-
-
-def test_the_server_hears_of_languages_by_their_ids(open_scripted: OpenScripted, script: Script) -> None:
-    named = ", ".join(f"'{filetype}'" for filetype in IDS)
-    neovim = open_scripted("", options=f"{{ settings = {{ disabledLanguages = {{ {named} }} }} }}")
-    assert script.told("initialize")[0]["initializationOptions"] == {"disabledLanguages": [*IDS.values()]}
-    for number, (filetype, language) in enumerate(IDS.items(), start=1):
-        neovim.api.command(f"enew | set filetype={filetype}")
-        opened = until(lambda number=number: script.told("textDocument/didOpen")[number:])  # type: ignore[misc]
-        assert opened[0]["textDocument"]["languageId"] == language
-    known = ["python", "javascriptreact", "typescript", "cpp", "shellscript", "csharp", "ruby", "lua", "plaintext"]
-    assert neovim.lua("local id = require('midfill.languages').id return vim.tbl_map(id, ...)", known) == known
