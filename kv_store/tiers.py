@@ -329,4 +329,7 @@ class Residency:
 
     def _note_saved(self, page: Page) -> None:
         if self._durable is not None:
-            (self.unsaved.discard if self._durable in page.copies or not page.copies else self.unsaved.add)(page)
+            if page.copies and self._durable not in page.copies:
+                self.unsaved.add(page)
+            else:
+                self.unsaved.discard(page)

@@ -156,7 +156,10 @@ class Verdicts:
 
     def allow(self, uri: str, *, allowed: bool = True) -> None:
         """Let a document into its own prompts in spite of its verdict, or no longer; never into those of others."""
-        (self._allowed.add if allowed else self._allowed.discard)(uri)
+        if allowed:
+            self._allowed.add(uri)
+        else:
+            self._allowed.discard(uri)
         self._decide_again()
 
     def is_allowed(self, uri: str) -> bool:

@@ -154,15 +154,19 @@ class EditingSession:
                 elif not insertions:
                     opened.latest.start(partial(self._ahead, opened, query.cursor, typing=True))
         finally:
-            still_here = (opened.edits, opened.requests, opened.cursor) == now
-            if not insertions and still_here and (opened.lacks_prompt or self.explainer.is_in_the_way(opened)):
-                opened.unanswered = opened.edits, opened.cursor
             if opened.requests == now[1]:
                 opened.invoked = False
-            if still_here and opened.lacks_prompt and not opened.latest.busy and self._answers(opened, query):
-                opened.latest.start(partial(self._ahead, opened, query.cursor, typing=True))
+            if (opened.edits, opened.requests, opened.cursor) == now:
+                self._settle(opened, query, is_answered=bool(insertions))
         is_here = opened in self.documents and opened.edits == now[0]
         return insertions if is_here and opened.excluded is None else ()  # the rules may have changed meanwhile
+
+    def _settle(self, opened: OpenDocument, query: Query, *, is_answered: bool) -> None:
+        """After the newest request: note what left it unanswered, and compute the rest of a prompt that was a short one."""
+        if not is_answered and (opened.lacks_prompt or self.explainer.is_in_the_way(opened)):
+            opened.unanswered = opened.edits, opened.cursor
+        if opened.lacks_prompt and not opened.latest.busy and self._answers(opened, query):
+            opened.latest.start(partial(self._ahead, opened, query.cursor, typing=True))
 
     async def _may_suggest(self, opened: OpenDocument, query: Query, now: tuple[int, int, Position]) -> bool:
         """Whether the request may be answered, and is still the newest of its document once the rules are checked."""

@@ -198,6 +198,9 @@ class IndexKeeper:
         if answer is not None and answer.is_busy:
             self._changed.setdefault(folder, set()).update(files)
             asyncio.get_running_loop().call_later(APART_S, self._start)
-        (self._unfit.add if answer is not None and answer.is_unfit else self._unfit.discard)(folder)
+        if answer is not None and answer.is_unfit:
+            self._unfit.add(folder)
+        else:
+            self._unfit.discard(folder)
         if is_due or answer is None:
             self._next_scan[folder] = time.monotonic() + again_s
