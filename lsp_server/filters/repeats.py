@@ -86,12 +86,17 @@ def leave_closers(insertion: Insertion, context: CursorContext) -> Insertion:
 
 
 def drop_surplus_closers(insertion: Insertion, context: CursorContext) -> Insertion:
-    """End before a bracket that the document has next, if the document would have one of its kind too many."""
-    text = insertion.text
-    behind = context.after[insertion.replaced :].lstrip() or next(iter(context.filled_below), "").lstrip()
-    if not context.language.balanced or behind[:1] not in OPENER_OF or behind[0] not in text:
+    """End before a bracket that the document has next, if the document would have one of its kind too many.
+
+    Behind a closer that the text replaces, it may stand further on in the line.
+    """
+    text, rest = insertion.text, context.after[insertion.replaced :]
+    closer = (rest.lstrip() or next(iter(context.filled_below), "").lstrip())[:1]
+    if insertion.replaced and closer not in OPENER_OF:
+        closer = _first_closed(rest, context.language_id)
+    if not context.language.balanced or closer not in OPENER_OF or closer not in text:
         return insertion
-    closer, opener = behind[0], OPENER_OF[behind[0]]
+    opener = OPENER_OF[closer]
     brackets = [(place, one) for place, one in code_brackets(text, context.language_id) if one in (opener, closer)]
     replaced = context.after[: insertion.replaced].count(closer)
     wanted = max(0, context.lacking[closer]) + replaced
@@ -111,6 +116,16 @@ def drop_surplus_closers(insertion: Insertion, context: CursorContext) -> Insert
         else:
             closed += 1
     return insertion
+
+
+def _first_closed(rest: str, language_id: str) -> str:
+    """The first bracket that closes what `rest` has not opened; empty if there is none."""
+    opened = 0
+    for _, one in code_brackets(rest, language_id):
+        opened += 1 if one in CLOSER_OF else -1
+        if opened < 0:
+            return one
+    return ""
 
 
 def _closes_deeper_block(before: str, context: CursorContext) -> bool:

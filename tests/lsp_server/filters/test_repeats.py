@@ -112,6 +112,21 @@ def test_a_bracket_that_the_document_has_next(language: str, marked: str, text: 
 @pytest.mark.parametrize(
     ("marked", "text", "expected"),
     [
+        ("for (const a of f(║) as A[]) {\n}\n", "b)) {", "for (const a of f(⟦b)⟧ as A[]) {\n}\n"),
+        ("for (const a of f(║) as A[]) {\n}\n", "b).c) {", "for (const a of f(⟦b).c⟧ as A[]) {\n}\n"),
+        ('f("║", g);\n', 'a", b)', 'f("⟦a", b⟧, g);\n'),
+        ("f(g(║), (a) => b);\n", "a), h(b)", "f(g(⟦a), h(b⟧), (a) => b);\n"),
+        # one that the line opens itself
+        ("const a = f(║) + g(1);\n", "b)).c(", "const a = f(⟦b)).c(⟧ + g(1);\n"),
+    ],
+)
+def test_a_bracket_further_on_in_the_line_behind_a_closer_that_the_text_replaces(marked: str, text: str, expected: str) -> None:
+    assert suggested(marked, text, "typescript") == expected
+
+
+@pytest.mark.parametrize(
+    ("marked", "text", "expected"),
+    [
         ("    if (a) {\n        ║\n}\n", "b();\n    }", "    if (a) {\n        ⟦b();\n    }⟧\n}\n"),
         ("    if (a) {\n        ║\n    }\n}\n", "b();\n    }", "    if (a) {\n        ⟦b();⟧\n    }\n}\n"),
     ],
