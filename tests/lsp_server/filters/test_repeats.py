@@ -136,6 +136,24 @@ def test_a_deeper_bracket_than_that_of_a_document_too_long_to_be_lexed(marked: s
     assert filtered(drop_surplus_closers, head + marked, text, "c") == head + expected
 
 
+@pytest.mark.parametrize(
+    ("marked", "text", "expected"),
+    [
+        ("<li>║ foo</li>", "bar</li>", "<li>⟦bar⟧ foo</li>"),
+        # the end of the cursor's tag
+        ("<a ║>x</a>", 'href="b">c</a>', '<a ⟦href="b"⟧>x</a>'),
+        ('<li class="║">x</li>', 'a>b">c</li>', '<li class="⟦a>b⟧">x</li>'),
+        ("return <a ║>{x}</a>;", "onClick={() => f()}>c</a>;", "return <a ⟦onClick={() => f()}⟧>{x}</a>;"),
+        # what the text opens itself, and what is opened above
+        ("<p>║ foo</p>", "<b>bar</b><br/>", "<p>⟦<b>bar</b><br/>⟧ foo</p>"),
+        ("<p>║ foo</p>", "bar</p><p>", "<p>⟦bar</p><p>⟧ foo</p>"),
+        ("<p>\n║ foo</p>", "bar</p>", "<p>\n⟦bar</p>⟧ foo</p>"),
+    ],
+)
+def test_a_tag_that_the_rest_of_the_line_closes(marked: str, text: str, expected: str) -> None:
+    assert suggested(marked, text, "html") == expected
+
+
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_what_the_editor_closed_on_a_line_below(language: str) -> None:
     where = replace(place("f(\n    ║\n)\n", language), hidden="\n)")
