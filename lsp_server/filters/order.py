@@ -14,7 +14,14 @@ from lsp_server.filters.indentation import (
     use_document_steps,
     use_line_ends,
 )
-from lsp_server.filters.repeats import close_hidden, cut_at_next_lines, drop_rest_of_line, drop_surplus_closers, leave_closers
+from lsp_server.filters.repeats import (
+    close_hidden,
+    cut_at_next_lines,
+    drop_rest_of_line,
+    drop_surplus_closers,
+    drop_surplus_tags,
+    leave_closers,
+)
 
 Filter = Callable[[Insertion, CursorContext], Insertion]
 
@@ -42,6 +49,7 @@ FIT: tuple[Rule, ...] = (
     Rule(drop_trailing_space, _WHITE_SPACE),
     Rule(close_hidden, "closes what is closed already"),
     Rule(drop_rest_of_line, "says what stands behind the cursor"),
+    Rule(drop_surplus_tags, "closes what is closed already"),
     Rule(leave_closers, "closes what is closed already"),
     Rule(drop_surplus_closers, "closes what is closed already"),
     Rule(cut_at_next_lines, "says what stands below the cursor"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -86,12 +87,17 @@ def leave_closers(insertion: Insertion, context: CursorContext) -> Insertion:
 
 
 def drop_surplus_closers(insertion: Insertion, context: CursorContext) -> Insertion:
-    """End before a bracket that the document has next, if the document would have one of its kind too many."""
-    text = insertion.text
-    behind = context.after[insertion.replaced :].lstrip() or next(iter(context.filled_below), "").lstrip()
-    if not context.language.balanced or behind[:1] not in OPENER_OF or behind[0] not in text:
+    """End before a bracket that the document has next, if the document would have one of its kind too many.
+
+    Behind a closer that the text replaces, it may stand further on in the line.
+    """
+    text, rest = insertion.text, context.after[insertion.replaced :]
+    closer = (rest.lstrip() or next(iter(context.filled_below), "").lstrip())[:1]
+    if insertion.replaced and closer not in OPENER_OF:
+        closer = _first_closed(rest, context.language_id)
+    if not context.language.balanced or closer not in OPENER_OF or closer not in text:
         return insertion
-    closer, opener = behind[0], OPENER_OF[behind[0]]
+    opener = OPENER_OF[closer]
     brackets = [(place, one) for place, one in code_brackets(text, context.language_id) if one in (opener, closer)]
     replaced = context.after[: insertion.replaced].count(closer)
     wanted = max(0, context.lacking[closer]) + replaced
@@ -113,6 +119,16 @@ def drop_surplus_closers(insertion: Insertion, context: CursorContext) -> Insert
     return insertion
 
 
+def _first_closed(rest: str, language_id: str) -> str:
+    """The first bracket that closes what `rest` has not opened; empty if there is none."""
+    opened = 0
+    for _, one in code_brackets(rest, language_id):
+        opened += 1 if one in CLOSER_OF else -1
+        if opened < 0:
+            return one
+    return ""
+
+
 def _closes_deeper_block(before: str, context: CursorContext) -> bool:
     """Whether a bracket behind `before` begins a line deeper than the next one, in a document too long to be lexed.
 
@@ -131,6 +147,38 @@ def _lacking_in_code(context: CursorContext, closer: str) -> int:
         return 0
     brackets = [one for _, one in code_brackets("".join(context.document), context.language_id)]
     return brackets.count(OPENER_OF[closer]) - brackets.count(closer)
+
+
+_TAG = re.compile(r"<(/?)([A-Za-z][\w:.-]*+)(?![^<>]*/>)")
+_QUOTED_OR_END = re.compile(r"\"[^\"]*\"?|'[^']*'?|(?<!=)(>)")
+
+
+def drop_surplus_tags(insertion: Insertion, context: CursorContext) -> Insertion:
+    """End before a tag that closes what the rest of the line closes, or before the end of the cursor's tag, if it has one."""
+    text, before, rest = insertion.text, context.before, context.after[insertion.replaced :]
+    behind = {name for slash, name in _TAG.findall(rest) if slash}
+    spare = _opened(before + rest) if behind else Counter[str]()
+    in_text = _opened(text) if behind else spare
+    surplus = {name for name in behind if spare[name] >= 0 > spare[name] + in_text[name]}
+    for tag in _TAG.finditer(text) if surplus else ():
+        slash, name = tag.groups()
+        spare[name] += -1 if slash else 1
+        if name in surplus and spare[name] < 0:
+            end = tag.start()
+            if rest.lstrip().startswith((">", "/>")):
+                inside = before[before.rfind("<") :]
+                ends = (found.start(1) - len(inside) for found in _QUOTED_OR_END.finditer(inside + text) if found.group(1))
+                end = next((place for place in ends if place >= 0), end)
+            return close_hidden(insertion.with_text(text[:end].rstrip()), context)
+    return insertion
+
+
+def _opened(text: str) -> Counter[str]:
+    """By name, how many tags are opened and not closed; below 0 if more are closed."""
+    opened = Counter[str]()
+    for slash, name in _TAG.findall(text):
+        opened[name] += -1 if slash else 1
+    return opened
 
 
 _SAYS_ENOUGH = 3  # word characters, of a text that one match suffices for

@@ -152,7 +152,7 @@ def nothing_left(rule: str) -> Reason:
 
 def how_unlikely(percent: float, limit: int) -> str:
     """Why a suggestion of this probability is held back, as the end of a sentence."""
-    return f"the average probability of its tokens is {percent:.0f} %, below the setting holdBackPercent ({limit})."
+    return f"the average probability of its tokens is {int(percent)} %, below the setting holdBackPercent ({limit})."
 
 
 def unlikely(percent: float, limit: int, uri: str) -> Reason:

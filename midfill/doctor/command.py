@@ -61,7 +61,7 @@ async def examine(settings: Settings, refused: Sequence[BadSettings] = (), file:
         hardware(gpus),
         *([] if missing(ENGINE) else [await _engine(settings, gpus)]),
         await cores(settings),
-        folders(),
+        folders(settings),
         settings_in_force(settings, os.environ, refused),
     ]
 

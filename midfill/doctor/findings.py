@@ -15,6 +15,7 @@ from typing import Any
 from inference.backends.cpu.library import usable_threads
 from inference.loading.main_memory import main_memory
 from inference.loading.options import Gpu
+from lsp_server.context.index.database import index_folder
 from lsp_server.usage.statistics import statistics_file
 from protocol.errors import BadInput, BadSettings
 from protocol.installation import ENGINE, REMEDY, missing, version_of
@@ -109,8 +110,8 @@ def cpu_features(cpuinfo: Path = Path("/proc/cpuinfo")) -> tuple[str, ...]:
     return tuple(shown for flag, shown in _CPU_FEATURES.items() if flag in flags)
 
 
-def folders() -> Section:
-    """Each folder or file with its size; docs/troubleshooting.md says how to remove them."""
+def folders(settings: Settings) -> Section:
+    """Each folder or file with its size, and which cannot be written; docs/troubleshooting.md says how to remove them."""
     facts = [("KV cache", _sized(cache_folder())), ("statistics", str(statistics_file()))]
     if not missing(ENGINE):
         from huggingface_hub.constants import HF_HUB_CACHE
@@ -120,7 +121,25 @@ def folders() -> Section:
         facts.append(("cores and logs", f"{runtime_folder()} (token, addresses, core-*.log)"))
     except BadInput:
         facts.append(("cores and logs", "not usable: see core"))
-    return Section("files", (), minor=tuple(facts))
+    on_disk = settings.disk_mb > 0 and not settings.core
+    indexed = settings.other_files and not {"definitions", "usages"}.isdisjoint(settings.context_sources)
+    kept = (
+        (on_disk, cache_folder(), "no KV survives its core", "name another in MIDFILL_CACHE_DIR, or set diskMb to 0"),
+        (indexed, index_folder(), "no signature of another file is found", "or set otherFiles to false"),
+        (settings.statistics, statistics_file().parent, "nothing is counted", "or set statistics to false"),
+    )
+    problems = (
+        f"{what}, since {folder} cannot be written: make it writable, {else_}"
+        for is_wanted, folder, what, else_ in kept
+        if is_wanted and not _is_writable(folder)
+    )
+    return Section("files", (), tuple(problems), tuple(facts))
+
+
+def _is_writable(folder: Path) -> bool:
+    """Whether files can be made in this folder, which may be yet to create."""
+    existing = next(each for each in (folder, *folder.parents) if os.path.lexists(each))
+    return existing.is_dir() and os.access(existing, os.W_OK | os.X_OK)
 
 
 def _sized(folder: Path) -> str:

@@ -69,8 +69,10 @@ def read_trace(path: Path) -> Trace:
     try:
         data = path.read_bytes()
         fields = json.loads(gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data)
-    except (OSError, EOFError, zlib.error, ValueError) as error:
-        raise BadTrace(f"{path} cannot be read as a trace: {error}") from error
+    except OSError as error:
+        raise BadTrace(f"{path} cannot be read: {error.strerror or error}") from error
+    except (EOFError, zlib.error, ValueError) as error:
+        raise BadTrace(f"{path} is not a trace: it is no JSON, or damaged ({error})") from error
     if not isinstance(fields, dict) or not isinstance(fields.get("txns"), list):
         raise BadTrace(f"{path} is not a trace: it has no list `txns`")
     start, end = fields.get("startContent", ""), fields.get("endContent")

@@ -158,12 +158,23 @@ def test_a_hub_model_that_is_not_here_is_no_problem(monkeypatch: pytest.MonkeyPa
 
 def test_where_files_are(runtime: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MIDFILL_CACHE_DIR", str(tmp_path / "kv"))
-    assert dict(folders().minor)["KV cache"] == f"{tmp_path / 'kv'}, not created yet"
+    assert dict(folders(Settings()).minor)["KV cache"] == f"{tmp_path / 'kv'}, not created yet"
     (tmp_path / "kv" / "pages").mkdir(parents=True)
     (tmp_path / "kv" / "pages" / "a").write_bytes(bytes(3_000_000))
-    facts = dict(folders().minor)
+    facts = dict(folders(Settings()).minor)
     assert facts["KV cache"] == f"{tmp_path / 'kv'}, 3 MB"
     assert facts["cores and logs"].startswith(str(runtime))
+
+
+def test_folders_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").touch()
+    for variable in ("MIDFILL_CACHE_DIR", "XDG_CACHE_HOME", "XDG_STATE_HOME"):
+        monkeypatch.setenv(variable, str(tmp_path / "file" / "folder"))
+    kv, index, counts = folders(Settings()).problems
+    assert kv.startswith(f"no KV survives its core, since {tmp_path}/file/folder cannot be written: ")
+    assert index.startswith(f"no signature of another file is found, since {tmp_path}/file/folder/midfill/index cannot")
+    assert counts.startswith(f"nothing is counted, since {tmp_path}/file/folder/midfill cannot")
+    assert not folders(Settings(disk_mb=0, other_files=False, statistics=False)).problems
 
 
 def test_the_plan_of_memory_has_a_total(tiny_model: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -339,7 +339,7 @@ def _task_sets(arguments: EvalArguments, splits: Sequence[Split]) -> list[TaskSe
 
     human_eval, held_out, limit, seed = arguments.human_eval, arguments.held_out, arguments.limit, arguments.seed
     if human_eval is None and not held_out:
-        raise BadInput("no tasks: give --human-eval or --held-out")
+        raise BadInput("no tasks: give --human-eval or --held-out, or choose --cross-file, --fidelity or --next-edit")
     sets = []
     if human_eval is not None:
         tasks = read_benchmark(human_eval, as_published=arguments.paper)

@@ -99,7 +99,7 @@ def test_rows_are_kept_but_for_a_torn_one(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "--human-eval or --held-out"),
+        ([], "--human-eval or --held-out, or choose --cross-file, --fidelity or --next-edit"),
         (["--human-eval", str(DATA), "--format", "pms"], "unknown 'pms', choose from psm, spm, efim"),
         (["--held-out", str(DATA), "--split", "random-span-light"], "a part of the benchmark"),
         (["--human-eval", str(DATA), "--core", "ws://127.0.0.1:9/ws", "--cut", "token"], "needs the model's tokenizer"),

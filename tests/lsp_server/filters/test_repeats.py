@@ -112,6 +112,21 @@ def test_a_bracket_that_the_document_has_next(language: str, marked: str, text: 
 @pytest.mark.parametrize(
     ("marked", "text", "expected"),
     [
+        ("for (const a of f(║) as A[]) {\n}\n", "b)) {", "for (const a of f(⟦b)⟧ as A[]) {\n}\n"),
+        ("for (const a of f(║) as A[]) {\n}\n", "b).c) {", "for (const a of f(⟦b).c⟧ as A[]) {\n}\n"),
+        ('f("║", g);\n', 'a", b)', 'f("⟦a", b⟧, g);\n'),
+        ("f(g(║), (a) => b);\n", "a), h(b)", "f(g(⟦a), h(b⟧), (a) => b);\n"),
+        # one that the line opens itself
+        ("const a = f(║) + g(1);\n", "b)).c(", "const a = f(⟦b)).c(⟧ + g(1);\n"),
+    ],
+)
+def test_a_bracket_further_on_in_the_line_behind_a_closer_that_the_text_replaces(marked: str, text: str, expected: str) -> None:
+    assert suggested(marked, text, "typescript") == expected
+
+
+@pytest.mark.parametrize(
+    ("marked", "text", "expected"),
+    [
         ("    if (a) {\n        ║\n}\n", "b();\n    }", "    if (a) {\n        ⟦b();\n    }⟧\n}\n"),
         ("    if (a) {\n        ║\n    }\n}\n", "b();\n    }", "    if (a) {\n        ⟦b();⟧\n    }\n}\n"),
     ],
@@ -119,6 +134,24 @@ def test_a_bracket_that_the_document_has_next(language: str, marked: str, text: 
 def test_a_deeper_bracket_than_that_of_a_document_too_long_to_be_lexed(marked: str, text: str, expected: str) -> None:
     head = "// 1) }\n" + "// a\n" * MOST_CHARS + "void f() {\n"
     assert filtered(drop_surplus_closers, head + marked, text, "c") == head + expected
+
+
+@pytest.mark.parametrize(
+    ("marked", "text", "expected"),
+    [
+        ("<li>║ foo</li>", "bar</li>", "<li>⟦bar⟧ foo</li>"),
+        # the end of the cursor's tag
+        ("<a ║>x</a>", 'href="b">c</a>', '<a ⟦href="b"⟧>x</a>'),
+        ('<li class="║">x</li>', 'a>b">c</li>', '<li class="⟦a>b⟧">x</li>'),
+        ("return <a ║>{x}</a>;", "onClick={() => f()}>c</a>;", "return <a ⟦onClick={() => f()}⟧>{x}</a>;"),
+        # what the text opens itself, and what is opened above
+        ("<p>║ foo</p>", "<b>bar</b><br/>", "<p>⟦<b>bar</b><br/>⟧ foo</p>"),
+        ("<p>║ foo</p>", "bar</p><p>", "<p>⟦bar</p><p>⟧ foo</p>"),
+        ("<p>\n║ foo</p>", "bar</p>", "<p>\n⟦bar</p>⟧ foo</p>"),
+    ],
+)
+def test_a_tag_that_the_rest_of_the_line_closes(marked: str, text: str, expected: str) -> None:
+    assert suggested(marked, text, "html") == expected
 
 
 @pytest.mark.parametrize("language", LANGUAGES)

@@ -81,8 +81,8 @@ def test_positions_count_code_points(text: str, offset: int, position: tuple[int
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"", "cannot be read as a trace"),
-        (b"\x1f\x8bnot gzip", "cannot be read as a trace"),
+        (b"", r"is not a trace: it is no JSON, or damaged \(Expecting value"),
+        (b"\x1f\x8bnot gzip", "cannot be read: "),
         (b"[1]", "no list `txns`"),
         (json.dumps({"txns": [{}]}).encode(), "transaction 0"),
         (json.dumps({"txns": [{"patches": [[0, 0]]}]}).encode(), "transaction 0"),
@@ -98,6 +98,12 @@ def test_what_is_not_a_trace_is_refused_by_name(tmp_path: Path, content: bytes, 
     with pytest.raises(BadTrace, match=message) as error:
         read_trace(path)
     assert "session.json" in str(error.value)
+
+
+def test_a_trace_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(BadTrace) as error:
+        read_trace(tmp_path / "session.json")
+    assert str(error.value) == f"{tmp_path}/session.json cannot be read: No such file or directory"
 
 
 def test_steps_have_the_times_of_a_recording_that_has_all_of_them(tmp_path: Path) -> None:

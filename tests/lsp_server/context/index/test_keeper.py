@@ -193,6 +193,20 @@ async def test_a_folder_that_is_not_there_is_no_fault(tmp_path: Path, keeper: In
     assert not found(tmp_path / "gone")
 
 
+async def test_a_cache_folder_that_cannot_be_written_is_said_in_one_line(
+    project: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = project / "cache"
+    folder.write_text("no folder")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(folder))
+    async with keeping.IndexProcess() as process:
+        assert await process.ask(IndexRequest(str(project), scan="now")) is None
+    (said,) = capfd.readouterr().err.splitlines()
+    assert said.startswith("the index cannot be written: ")
+    assert str(folder) in said
+    assert f"the index of {project} is not up to date" in caplog.text
+
+
 async def test_the_modules_of_the_folder_that_the_editor_was_started_in_are_not_run(
     project: Path, keeper: IndexKeeper, monkeypatch: pytest.MonkeyPatch
 ) -> None:
