@@ -153,14 +153,22 @@ async def ask_status(endpoint: Endpoint) -> CoreStatus:
 async def stop_core(file: Path, by: str) -> bool:
     """End the core that this address file names, as `end_core`, and keep the clients of now from starting another one.
 
-    `by` names the program that stops it, for their users.
+    `by` names the program that stops it, for their users. Where nothing can be written, as on a full disk, the core
+    ends all the same, and BadInput says that clients start another one.
     """
-    write_stop(file, StoppedCore(by, published_core(file), time.time()))  # first: other clients look at it when the core ends
+    unwritten: BadInput | None = None
+    try:  # first: other clients look at it when the core ends
+        write_stop(file, StoppedCore(by, published_core(file), time.time()))
+    except BadInput as error:
+        unwritten = error
     try:
-        return await end_core(file, "stop")
+        has_ended = await end_core(file, "stop")
     except BaseException:
         end_stop(file)
         raise
+    if unwritten is not None:
+        raise BadInput(f"the core has ended, and the editors that are open start another: {unwritten}") from unwritten
+    return has_ended
 
 
 async def end_core(file: Path, how: StopHow) -> bool:

@@ -23,7 +23,7 @@ from msgspec.json import encode
 from lsp_server.core_client import client as proof
 from lsp_server.core_client import processes
 from lsp_server.core_client.client import CoreClient, Endpoint
-from lsp_server.core_client.processes import LocalCore, core_command, end_core, place_of, starting_lock
+from lsp_server.core_client.processes import LocalCore, core_command, end_core, place_of, starting_lock, stop_core
 from protocol.errors import BadInput, CoreBlocked, CoreUnavailable
 from protocol.messages import PROTOCOL_VERSION
 from protocol.rendezvous import CoreAddress, address_file, hold, read_address, read_or_make_token, runtime_folder, write_address
@@ -211,6 +211,15 @@ async def test_a_core_is_ended_on_request(folder: Path) -> None:
 
 
 @posix
+async def test_a_core_is_ended_though_nothing_can_be_written(folder: Path) -> None:
+    core = await _local_core(folder).find_or_start()
+    file = address_file(folder, "fake")
+    file.with_suffix(".stopped").mkdir()
+    with pytest.raises(BadInput, match=r"has ended, and the editors that are open start another: .*\.stopped cannot be used"):
+        await stop_core(file, "a test")
+    await until(lambda: _has_ended(core.pid))
+
+
 async def test_a_stopped_core_is_ended_on_request(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(processes, "_EXIT_S", 0.2)
     address = await _local_core(folder, "--by-hand").find_or_start()
