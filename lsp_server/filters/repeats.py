@@ -74,6 +74,16 @@ def _quotes(text: str, quote: str, *, has_escapes: bool) -> list[int]:
     return [found.start() for found in re.finditer(f"{skipped}({re.escape(quote)})", text, re.DOTALL) if found.group(1)]
 
 
+_MEMBER = re.compile(r"(?:\?\.|\.|->|::)\w")
+
+
+def drop_statement_end(insertion: Insertion, context: CursorContext) -> Insertion:
+    """End before a `;` where the document goes on with a member of what the text writes, as behind `f(║).g()`."""
+    if insertion.text.endswith(";") and _MEMBER.match(context.after, insertion.replaced):
+        return insertion.with_text(insertion.text[:-1].rstrip())
+    return insertion
+
+
 def leave_closers(insertion: Insertion, context: CursorContext) -> Insertion:
     """Leave to the document the closers that the text ends with and replaces, and the space that it has before them."""
     text, replaced = insertion.text, insertion.replaced

@@ -217,6 +217,10 @@ def test_the_rest_of_the_line_is_not_said_again(marked: str, text: str, expected
         ("python", "y = foo(║) if value", "value if value else 0).strip()", "y = foo(⟦value⟧) if value"),
         ("python", "f(║) + total", "x) + total", "f(⟦x⟧) + total"),
         ("python", "f(║) + total", "x + total)", "f(⟦x⟧) + total"),
+        # a statement that does not end there
+        ("java", "items.filter(║).findFirst();", "i -> i.isDone());", "items.filter(⟦i -> i.isDone()⟧).findFirst();"),
+        ("php", "$a = f(║)->g();", "$b);", "$a = f(⟦$b⟧)->g();"),
+        ("java", "x = ║.toString();", "items.first();", "x = ⟦items.first()⟧.toString();"),
     ],
 )
 def test_with_all_filters_the_rest_stands_once(language: str, marked: str, text: str, expected: str) -> None:
