@@ -15,7 +15,7 @@ from tests.lsp_server.editor import connected_editor
 
 async def list_models(settings: dict[str, Any]) -> Any:
     async with connected_editor() as editor:
-        await editor.start(settings)
+        await editor.start({"exitAfterS": 1} | settings)  # a core that it starts outlives the test no longer
         return await editor.execute("midfill.listModels")
 
 
