@@ -27,5 +27,5 @@ echo "$SECONDS s: midfill is installed, by two commands"
 
 cd "$repository"
 export TEST_MIDFILL=$home/.midfill/bin/midfill
-HOME=$home TEST_MODEL=bundled "${offline[@]}" "$python" -m pytest --quiet --timeout 300 -k forky-own tests/e2e/neovim/test_installed.py
+HOME=$home TEST_MODEL=bundled "${offline[@]}" "$python" -m pytest --quiet --timeout 300 tests/e2e/neovim/test_installed.py
 PAGES_TESTS=node_modules/tests/install.test.mjs "${offline[@]}" web/test/run.sh
