@@ -1,4 +1,4 @@
-"""The language server of one client: wires its components, applies its settings, and notifies the client."""
+"""The language server of one client: wires its components and applies its settings."""
 
 from __future__ import annotations
 
