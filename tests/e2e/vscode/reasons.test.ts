@@ -121,7 +121,7 @@ test("an unlikely suggestion is not shown, but is on request", async () => {
   await open("demo.py", "a");
   core.do({ answer: "b", logprob: -3 });
   await window.type("c");
-  await window.untilReason("is 5 %, below the setting holdBackPercent (20)");
+  await window.untilReason("is 4 %, below the setting holdBackPercent (20)");
   await window.picture("unlikely");
   await chooseWith("unlikely", "Show it");
   await window.untilGhost("b");
