@@ -11,6 +11,9 @@ from typing import NamedTuple
 
 from rapidfuzz.distance import LCSseq, Postfix, Prefix
 
+from lsp_server.documents.languages import language
+from lsp_server.documents.lexing import BRACKETS
+from lsp_server.documents.tally import Counts, Tally
 from protocol.errors import BadInput
 
 # LSP's line ends, and only these: a form feed or U+2028 is text.
@@ -73,6 +76,10 @@ class Document:
     language_id: str
     version: int
     lines: list[str] = field(default_factory=lambda: [""])
+    _tally: Tally = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        self.renew(self.lines)
 
     @classmethod
     def from_text(cls, uri: str, language_id: str, version: int, text: str) -> Document:
@@ -85,6 +92,15 @@ class Document:
     @property
     def end(self) -> Position:
         return Position(len(self.lines) - 1, len(self.lines[-1]))
+
+    def renew(self, lines: list[str]) -> None:
+        """Have these lines from now on."""
+        self.lines = lines
+        self._tally = Tally((*BRACKETS, *language(self.language_id).quotes))
+
+    def counts(self, line: int) -> Counts:
+        """How often each bracket, and each quote of its language, stands above this line, and in the document."""
+        return self._tally.counts(self.lines, line)
 
     def slice(self, start: Position, end: Position) -> str:
         """The text of [start, end)."""
@@ -118,6 +134,7 @@ class Document:
         text = self.lines[first][: edit.start.column] + edit.text + self.lines[last][edit.end.column :]
         behind_return = first > 0 and self.lines[first - 1].endswith("\r")
         if first == last and not behind_return and "\n" not in edit.text and "\r" not in edit.text:
+            self._tally.edit(self.lines, first, first + 1)
             self.lines[first] = text  # the common case: an edit within one line
             return LineChange(first, 1, 1)
         if behind_return:
@@ -127,6 +144,7 @@ class Document:
         new = split_lines(text)
         if last < len(self.lines) - 1:
             new.pop()  # the text ends in a line end, so the next line takes the place of the empty last one
+        self._tally.edit(self.lines, first, last + 1)
         self.lines[first : last + 1] = new
         return LineChange(first, last + 1 - first, len(new))
 
@@ -265,7 +283,7 @@ class Cells:
         for cell in self._cells:
             lines += cell.lines
             lines[-1] += "\n"
-        self.document.lines = [*lines, ""]
+        self.document.renew([*lines, ""])
 
     def position(self, cell: Document, position: Position) -> Position:
         """The position in `document` of one in the cell."""

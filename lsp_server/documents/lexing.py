@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 CLOSER_OF = {"(": ")", "[": "]", "{": "}"}
 OPENER_OF = {closer: opener for opener, closer in CLOSER_OF.items()}
+BRACKETS = frozenset(CLOSER_OF | OPENER_OF)
 QUOTES = "\"'`"
 CLOSING = frozenset(")]}" + QUOTES)
 _TRIPLE_QUOTES = frozenset(quote * 3 for quote in QUOTES)
@@ -91,14 +92,12 @@ def is_auto_closed(before: str, gap: str) -> bool:
 MOST_CHARS = 8_000
 """Lexing takes about 4 microseconds a character; longer texts are not lexed while a user waits."""
 
-_PARTNERS = CLOSER_OF | OPENER_OF
-
 
 def code_brackets(text: str, language_id: str) -> Iterator[tuple[int, str]]:
     """Place and character of each bracket outside of comments and literals; of all, if the language has no lexer."""
     for start, kind, value in _tokens(text, language_id):
         if not _is_literal(kind) and not (value.isalnum() or value.isspace()):
-            yield from ((start + index, one) for index, one in enumerate(value) if one in _PARTNERS)
+            yield from ((start + index, one) for index, one in enumerate(value) if one in BRACKETS)
 
 
 def _tokens(text: str, language_id: str) -> Iterator[tuple[int, Any, str]]:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import accumulate
+from itertools import accumulate, islice
 from typing import Literal
 
 from lsp_server.documents.documents import Document, Position, line_length
 from lsp_server.documents.languages import Language, language, tab_width
-from lsp_server.documents.lexing import CLOSER_OF
+from lsp_server.documents.lexing import CLOSER_OF, MOST_CHARS
+from lsp_server.documents.tally import Counts
 
 LONGEST_LINE = 10_000  # code points; the server suggests nothing in a longer line, and reads none
 _WINDOW_LINES = 100  # above the cursor's line, and as many below
@@ -32,7 +34,7 @@ class CursorContext:
     language_id: str = ""
     line_end: str = "\n"  # of the document
     document: Sequence[str] = field(default=(), compare=False)  # all of its lines
-    line: int = field(default=0, compare=False)  # the cursor's
+    counts: Counts = field(default=Counts(Counter(), Counter()), compare=False)  # of brackets and quotes, at the cursor's line
     multi_line: bool = True  # whether blocks are wanted
 
     @cached_property
@@ -48,8 +50,13 @@ class CursorContext:
     @cached_property
     def lacking(self) -> Mapping[str, int]:
         """How many closing brackets of each kind the document has too few; those in strings and comments count too."""
-        text = "".join(self.document)
-        return {closer: text.count(opener) - text.count(closer) for opener, closer in CLOSER_OF.items()}
+        counts = self.counts.whole
+        return {closer: counts[opener] - counts[closer] for opener, closer in CLOSER_OF.items()}
+
+    @cached_property
+    def is_too_long_to_lex(self) -> bool:
+        """Whether the document has more than MOST_CHARS code points: no more of its lines are looked at to say so."""
+        return sum(map(len, islice(self.document, MOST_CHARS + 1))) > MOST_CHARS
 
     @cached_property
     def tab_columns(self) -> Literal[4, 8]:
@@ -98,7 +105,7 @@ def context_at(document: Document, cursor: Position, *, hidden: str = "", multi_
         lines_below=_nearest(lines[cursor.line + 1 : cursor.line + 1 + _WINDOW_LINES]),
         hidden=hidden,
         document=lines,
-        line=cursor.line,
+        counts=document.counts(cursor.line),
         language_id=document.language_id,
         line_end=line[end:] or lines[0][line_length(lines[0]) :] or "\n",
         multi_line=multi_line,

@@ -48,8 +48,8 @@ def _joining(context: CursorContext) -> tuple[str, ...]:
 def _own_quotes(context: CursorContext) -> tuple[str, ...]:
     """The quotes by which the text opens strings of its own: none if the cursor stands in one already."""
     quotes = context.language.quotes
-    above = "".join(context.document[: context.line]) + context.before
-    is_open = any(above.count(quote) % 2 for quote in quotes if not quote.startswith(HEREDOC))
+    above, before = context.counts.above, context.before
+    is_open = any((above[quote] + before.count(quote)) % 2 for quote in quotes if not quote.startswith(HEREDOC))
     return () if is_open else quotes
 
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from lsp_server.documents.languages import Language, indentation
-from lsp_server.documents.lexing import APOSTROPHE, CLOSER_OF, CLOSING, MOST_CHARS, OPENER_OF, QUOTES, code_brackets
+from lsp_server.documents.lexing import APOSTROPHE, CLOSER_OF, CLOSING, OPENER_OF, QUOTES, code_brackets
 from lsp_server.filters.cursor_context import CursorContext, Insertion, word_characters
 from protocol.stopping import begins_with, columns
 
@@ -145,7 +145,7 @@ def _closes_deeper_block(before: str, context: CursorContext) -> bool:
     Brackets in strings and comments are counted there, so that the document may seem to have one too many.
     """
     newline = before.rfind("\n")
-    if newline < 0 or before[newline:].strip() or context.after.strip() or sum(map(len, context.document)) <= MOST_CHARS:
+    if newline < 0 or before[newline:].strip() or context.after.strip() or not context.is_too_long_to_lex:
         return False
     width = context.tab_columns
     return columns(before[newline + 1 :], width) > indentation(context.filled_below[0], width)
@@ -153,7 +153,7 @@ def _closes_deeper_block(before: str, context: CursorContext) -> bool:
 
 def _lacking_in_code(context: CursorContext, closer: str) -> int:
     """How many of these brackets a short document has too few, outside of comments and literals; 0 for a long one."""
-    if sum(map(len, context.document)) > MOST_CHARS:
+    if context.is_too_long_to_lex:
         return 0
     brackets = [one for _, one in code_brackets("".join(context.document), context.language_id)]
     return brackets.count(OPENER_OF[closer]) - brackets.count(closer)
