@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -185,6 +186,9 @@ def load_generic(
         model, found = loader.from_pretrained(folder, **options)
         if missing := sorted(found["missing_keys"]):  # transformers would make them up
             raise BadModel(f"{path} lacks {len(missing)} tensors, such as {missing[0]!r}: it is incomplete")
+        for tensor in chain(model.parameters(), model.buffers()):
+            if tensor.device.type == "cpu":  # still mapped: the file may be cut, or written over, while the model runs
+                tensor.data = tensor.data.clone()
         generic = GenericModel(model, context_tokens, str(path))
         _check_reuse(generic, model.config.get_text_config(decoder=True).vocab_size, dtype, str(path))
     return generic

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from inference.checkpoints.architecture import Architecture, DeltaRule
 from inference.checkpoints.weights import StoredTensor, WeightsFile
@@ -226,12 +227,12 @@ class GgufTensors:
             raise BadModel(f"{file.path}: {name} has the shape {tensor.shape}, and the file's fields say {shape}")
         return file, tensor
 
-    def order(self, name: str, rows: int) -> Any:
+    def order(self, name: str, rows: int) -> NDArray[np.int64]:
         """The rows of queries and keys as our RoPE wants them, whose pairs lie half a head apart.
 
         llama.cpp has them side by side for the architectures `llama` and `granite`.
         """
         if self._architecture.model_type not in ("llama", "granite") or not name.endswith(_TURNED):
-            return slice(None)
+            return np.arange(rows)
         heads = rows // self._architecture.head_dim
         return np.arange(rows).reshape(heads, -1, 2).transpose(0, 2, 1).reshape(-1)

@@ -22,8 +22,7 @@ from inference.backends.cpu.library import BLOCK_FORMATS, NUMBER_TYPES, load_lib
 from inference.backends.layer_weights import GgufTensors
 from inference.checkpoints.architecture import Architecture
 from inference.checkpoints.quantized_matrix import GROUP, QuantizedMatrix
-from inference.checkpoints.weights import QuantizedType, StoredTensor, WeightsFile, common_type
-from protocol.errors import BadModel, bad_model
+from inference.checkpoints.weights import QuantizedType, StoredTensor, WeightsFile, common_type, read_stored
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -44,20 +43,11 @@ class StoredRows:
         tensor, wanted = self.tensor, self.order[rows]
         first, last = int(wanted.min()), int(wanted.max())
         size = (tensor.stop - tensor.start) // tensor.shape[0]
-        stored = _read(self.path, tensor.start + first * size, (last + 1 - first) * size)
+        stored = read_stored(self.path, tensor.start + first * size, (last + 1 - first) * size)
         if tensor.type_name in BLOCK_FORMATS and (matrix.type == tensor.kernel_type or matrix.type != "int8"):
             read_rows(stored, tensor.type_name, np.ascontiguousarray(wanted - first), matrix, places)
             return
         _round(stored.reshape(-1, size)[wanted - first], tensor.type_name, matrix, places)
-
-
-def _read(path: Path, start: int, count: int) -> NDArray[np.uint8]:
-    """So many bytes of a file; BadModel if it does not have them any more."""
-    with bad_model(f"{path} cannot be read any more"):
-        stored = np.fromfile(path, np.uint8, count, offset=start)
-    if len(stored) < count:
-        raise BadModel(f"{path} is shorter than when it was opened: load it again")
-    return stored
 
 
 def _round(stored: NDArray[np.uint8], type_name: str, matrix: QuantizedMatrix, places: Rows) -> None:
@@ -169,16 +159,11 @@ class QuantizedGgufReader(GgufTensors):
 
             whole = GgufReader(self._files, self._architecture, getattr(torch, self._dtype), torch.device("cpu"))
             return whole.matrix(rows, columns)
-        return StoredMatrix(
-            [
-                StoredRows(file.path, tensor, np.arange(tensor.shape[0])[self.order(name, tensor.shape[0])])
-                for name, file, tensor in found
-            ]
-        )
+        return StoredMatrix([StoredRows(file.path, tensor, self.order(name, tensor.shape[0])) for name, file, tensor in found])
 
     def _read(self, name: str, *shape: int) -> NDArray[np.float32]:
         file, tensor = self.find(name, *shape)
-        stored = _read(file.path, tensor.start, tensor.stop - tensor.start)
+        stored = read_stored(file.path, tensor.start, tensor.stop - tensor.start)
         values = gguf.dequantize(stored.reshape(shape[0], -1), gguf.GGMLQuantizationType[tensor.type_name])
         read: NDArray[np.float32] = np.asarray(values, np.float32).reshape(shape)[self.order(name, shape[0])]
         return read

@@ -4,19 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
-from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from inference.backends.layer_weights import GgufTensors, LayerWeights, StreamedWeights, WeightsReader
 from inference.checkpoints.architecture import Architecture
 from inference.checkpoints.gguf import blocks as gguf_blocks
-from inference.checkpoints.weights import StoredTensor, WeightsFile
-from protocol.errors import BadModel, bad_model
+from inference.checkpoints.weights import WeightsFile, read_rows, read_stored
+from protocol.errors import BadModel
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +33,8 @@ class DecoderWeights:
         return sum(tensor.nbytes for tensor in tensors.values() if tensor is not None)
 
 
-_NUMBERS = (torch.float32, torch.float16, torch.bfloat16, torch.float64)  # others need the scales of a quantization
+_NUMBERS = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
+"""By the format's names; others need the scales of a quantization."""
 
 
 class TensorReader:
@@ -51,13 +48,13 @@ class TensorReader:
         stored_name: Callable[[str], str] = str,
     ) -> None:
         """dtype: of the tensors that are returned; None keeps that of the file. stored_name: of ours, in the file."""
-        self._file_of = {name: file.path for file in files for name in file.tensors}
+        self._stored = {name: (file.path, tensor) for file in files for name, tensor in file.tensors.items()}
         self._stored_name = stored_name
         self._dtype = dtype
         self._device = device
 
     def has(self, name: str) -> bool:
-        return self._stored_name(name) in self._file_of
+        return self._stored_name(name) in self._stored
 
     def taps(self, name: str, channels: int, width: int) -> Tensor:
         return self._read(name, channels, 1, width).squeeze(1)
@@ -74,19 +71,15 @@ class TensorReader:
 
     def _read(self, name: str, *shape: int) -> Tensor:
         name = self._stored_name(name)
-        path = self._file_of.get(name)
-        if path is None:
+        if name not in self._stored:
             raise BadModel(f"the checkpoint has no tensor {name!r}: it is incomplete, or has another architecture")
-        try:
-            with safe_open(path, framework="pt") as file:
-                tensor: Tensor = file.get_tensor(name)
-        except (SafetensorError, OSError) as error:
-            raise BadModel(f"{path} cannot be read: {error}") from error
-        if tuple(tensor.shape) != shape:
-            raise BadModel(f"{path}: {name} has the shape {tuple(tensor.shape)}, but config.json implies {shape}")
-        if tensor.dtype not in _NUMBERS:
-            raise BadModel(f"{path}: {name} is of the dtype {tensor.dtype}, expected {', '.join(map(str, _NUMBERS))}")
-        return tensor.to(self._device, self._dtype)
+        path, tensor = self._stored[name]
+        if tensor.shape != shape:
+            raise BadModel(f"{path}: {name} has the shape {tensor.shape}, but config.json implies {shape}")
+        if tensor.type_name not in _NUMBERS:
+            raise BadModel(f"{path}: {name} is of the dtype {tensor.type_name}, expected {', '.join(_NUMBERS)}")
+        numbers = torch.from_numpy(read_stored(path, tensor.start, tensor.stop - tensor.start))
+        return numbers.view(_NUMBERS[tensor.type_name]).view(shape).to(self._device, self._dtype)
 
 
 def read_decoder_weights(
@@ -134,15 +127,9 @@ class GgufReader(GgufTensors):
         whole = torch.empty(sum(rows.values()), columns, dtype=self._dtype, device=self._device)
         at_once = max(1, VALUES_AT_ONCE // columns)
         for (name, count), part in zip(rows.items(), torch.split(whole, list(rows.values())), strict=True):
-            stored, tensor = self._open(name, *(shape or (count, columns)))
-            for piece, goal in zip(torch.split(stored, at_once), torch.split(part, at_once), strict=True):
-                goal.copy_(gguf_blocks.dequantized(piece.to(self._device), tensor.type_name))
+            file, tensor = self.find(name, *(shape or (count, columns)))
+            order = self.order(name, count)
+            for first, goal in zip(range(0, count, at_once), torch.split(part, at_once), strict=True):
+                stored = read_rows(file.path, tensor, order[first : first + at_once])
+                goal.copy_(gguf_blocks.dequantized(torch.from_numpy(stored).to(self._device), tensor.type_name))
         return whole
-
-    def _open(self, name: str, *shape: int) -> tuple[Tensor, StoredTensor]:
-        """The stored bytes [rows, bytes of a row], of a vector [count, bytes of a number]; read when they are used."""
-        file, tensor = self.find(name, *shape)
-        size = (tensor.stop - tensor.start) // shape[0]
-        with bad_model(f"{file.path} cannot be read any more"):
-            stored: NDArray[Any] = np.memmap(file.path, np.uint8, "c", offset=tensor.start, shape=(shape[0], size))
-        return torch.from_numpy(stored[self.order(name, shape[0])]), tensor

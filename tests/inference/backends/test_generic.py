@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -198,3 +199,13 @@ def test_payloads_of_another_shape_are_refused() -> None:
         split.import_kv(0, torch.zeros(2, 2, 2, 1, 4), 1)
     with pytest.raises(ValueError, match="exceed a workspace of 8"):
         split.import_kv(7, torch.zeros(SHAPE.of_tokens(2)), 2)
+
+
+def test_a_file_that_is_written_over_changes_no_model_that_runs(checkpoint: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "copy"
+    shutil.copytree(checkpoint, folder)
+    model = load_generic(folder, 64, torch.device("cpu"), torch.float32)
+    chunk = Chunk([1, 2, 3], 0, model.new_workspace(), 3)
+    before, file = model.logits(chunk).clone(), folder / "model.safetensors"
+    file.write_bytes(bytes(file.stat().st_size))  # in place
+    assert torch.equal(model.logits(replace(chunk, workspace=model.new_workspace())), before)

@@ -197,3 +197,20 @@ def test_missing_and_misshapen_tensors_are_named(folder: Path, tmp_path: Path) -
         reader.vector("nothing", 64)
     with pytest.raises(BadModel, match=rf"tiny\.gguf: {DOWN} has the shape \(64, 128\), and the file's fields say"):
         reader.matrix({DOWN: 64}, 64)
+
+
+@pytest.mark.parametrize("is_gguf", [False, True])
+def test_a_file_that_is_cut_or_written_over_ends_no_process_and_changes_no_weights(tmp_path: Path, is_gguf: bool) -> None:
+    folder = write_checkpoint(tmp_path)
+    path = write_gguf(tmp_path / "tiny.gguf", folder, "F32") if is_gguf else folder
+    checkpoint = open_checkpoint(path, "tiny")
+    architecture, files = architecture_of(checkpoint), checkpoint.weights()
+    reader: Any = GgufReader(files, architecture, torch.float32, CPU) if is_gguf else TensorReader(files, torch.float32, CPU)
+    weight = reader.matrix({DOWN: architecture.hidden}, architecture.intermediate)
+    before, file = weight.clone(), files[0]
+    file.path.write_bytes(bytes(file.size))  # in place
+    assert torch.equal(weight, before)
+    with file.path.open("r+b") as opened:
+        opened.truncate(file.tensors[DOWN].start + 1)
+    with pytest.raises(BadModel, match=f"^{file.path} is shorter than when it was opened"):
+        reader.matrix({DOWN: architecture.hidden}, architecture.intermediate)
