@@ -14,7 +14,7 @@ from rich.status import Status
 from protocol.errors import CoreUnavailable, Unauthorized
 from protocol.messages import CoreStatus
 from protocol.rendezvous import ANSWER_SETTINGS, CoreAddress, describe, differences
-from protocol.settings import SETTINGS, Settings, option_name
+from protocol.settings import LOCAL_ENGINE, SETTINGS, Settings, option_name
 
 if TYPE_CHECKING:
     from lsp_server.core_client.client import CoreClient
@@ -100,7 +100,10 @@ async def _core_of_this_machine(settings: Settings, waiting: Waiting, *, may_sta
             return None
         if address is None and may_start:
             import inference.loading.options  # noqa: F401  # that the engine is installed: the core's log is far away
+            from inference.checkpoints.checkpoint import find_local_checkpoint
 
+            if settings.engine == LOCAL_ENGINE:
+                find_local_checkpoint(settings.model)  # refuses a name of none
             waiting.on(f"starting a core for {settings.model}, which stays for the next call and for editors")
             address = await local.find_or_start()
         return None if address is None else await CoreClient.open(endpoint_of(address, local.file), _teller(waiting))

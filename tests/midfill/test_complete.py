@@ -104,6 +104,15 @@ async def test_a_model_or_core_on_another_machine_that_cannot_be_used(
         await complete(settings, FilePosition(source, 2, 12))
 
 
+async def test_no_core_is_started_for_a_model_that_is_none(
+    source: Path, runtime: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(BadModel, match="no model 'nosuch'"):
+        await complete_place(Settings(model="nosuch"), FilePosition(source, 2, 12), Waiting(), may_start=True)
+    assert "starting" not in capsys.readouterr().err
+    assert not list(runtime.glob("core-*.log"))
+
+
 async def test_a_core_that_is_gone_is_done_without(source: Path, tiny_model: str, runtime: Path) -> None:
     write_address(address_file(runtime, tiny_model), CoreAddress("ws://127.0.0.1:9/ws", 1, tiny_model))
     assert (await complete(Settings(model=tiny_model, max_tokens=4), FilePosition(source, 2, 12))).text
