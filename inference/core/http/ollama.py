@@ -5,14 +5,15 @@ from __future__ import annotations
 import hashlib
 from collections.abc import AsyncGenerator
 from datetime import UTC, datetime
-from typing import Any
+from typing import Annotated, Any
 
+from msgspec import Meta
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
-from inference.core.http.bodies import Count, DecodingFields, Fields, Name, line_end_of, max_tokens
+from inference.core.http.bodies import DecodingFields, Fields, Name, line_end_of, max_tokens
 from inference.core.http.requests import NO_PROMPT, NO_STOP, Api, TextPiece, cached_tokens, session_of, user_of, whole
 from inference.core.http.responses import LINES, line, streamed
 from protocol.installation import own_version
@@ -25,7 +26,7 @@ TEMPLATE = "{{ .Prompt }}{{ .Suffix }}"
 class Options(DecodingFields, frozen=True, kw_only=True):
     """The supported options."""
 
-    num_predict: Count | None = None
+    num_predict: Annotated[int, Meta(ge=-2)] | None = None  # -1: no limit; -2: as many as the context has room for
 
 
 class GenerateBody(Fields, frozen=True, kw_only=True):

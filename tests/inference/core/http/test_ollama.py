@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
+from inference.core.http.bodies import DEFAULT_MAX_TOKENS
 from inference.core.scheduler import Scheduler
 from protocol.errors import Busy
 from protocol.messages import CompletionRequest
@@ -50,6 +51,12 @@ def test_options_decide_how_text_is_decoded(client: TestClient, asked: list[Comp
     assert sampling is not None
     assert (sampling.temperature, sampling.top_p, sampling.top_k, sampling.seed) == (0.4, 0.9, 40, 5)
     assert (asked[0].stop_texts, asked[0].max_tokens) == (("\n\n",), 128)
+
+
+@pytest.mark.parametrize("unlimited", [-1, -2])
+def test_no_limit_is_the_cores_own(client: TestClient, asked: list[CompletionRequest], unlimited: int) -> None:
+    post(client, PATH, {**BODY, "options": {"num_predict": unlimited}, "stream": False})
+    assert asked[0].max_tokens == DEFAULT_MAX_TOKENS
 
 
 def test_empty_prompt_loads_or_unloads(client: TestClient, asked: list[CompletionRequest]) -> None:
