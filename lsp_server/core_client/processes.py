@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import json
 import logging
+import shutil
 import subprocess
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
@@ -249,6 +250,7 @@ async def _has_gone(file: Path) -> bool:
 
 
 _LOG_LINES = 8
+_LEAST_LOG_BYTES = 4096  # one block of a file system
 # A core that loads a model may block its event loop for seconds; a stopped process never answers.
 _SILENCE_S = 20.0
 
@@ -392,7 +394,9 @@ class LocalCore:
             own = [line for line in lines[-_LOG_LINES:] if line.startswith("midfill: ")]
             if lines:
                 return (own or lines)[-1].removeprefix("midfill: ")
-        return "it logged nothing"
+        folder = self._log_file.parent
+        is_full = shutil.disk_usage(folder).free < _LEAST_LOG_BYTES
+        return f"it could not write its log, since the disk of {folder} is full" if is_full else "it logged nothing"
 
 
 @contextmanager

@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import json
 import os
+import shutil
 import signal
 import sys
 from collections.abc import Iterator
@@ -111,6 +112,16 @@ async def test_a_core_that_does_not_come_up_is_reported_with_its_last_words(
     with pytest.raises(error, match=message):
         await core.find_or_start()
     assert address_file(folder, "fake").with_suffix(".log").stat().st_mode & 0o077 == 0
+
+
+async def test_a_core_that_could_not_write_its_log_is_reported_with_the_disk_that_is_full(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usage = shutil.disk_usage(folder)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=100))
+    core = LocalCore(address_file(folder, "fake"), [sys.executable, "-c", "import sys; sys.exit(120)"], PATIENCE_S)
+    with pytest.raises(CoreUnavailable, match=rf"status 120: it could not write its log, since the disk of {folder} is full"):
+        await core.find_or_start()
 
 
 async def test_a_command_that_cannot_run(folder: Path) -> None:
