@@ -48,9 +48,8 @@ def _closed(text: str, wanted: list[str], before: str, *, has_escapes: bool) -> 
             is_triple = not index and before.endswith(want) and text.startswith(2 * want)  # with the one before it
             if not is_triple and (is_open or not quotes):
                 break
-            first = 0 if is_triple else quotes[0]
-            closed.append(index + first)
-            index += first + len(want) * (1 + is_triple)
+            closed.append(index + quotes[0])
+            index += quotes[0] + len(want) * (1 + is_triple)
             continue
         if character == "\\" and has_escapes:
             index += 2

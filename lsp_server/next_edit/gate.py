@@ -195,10 +195,9 @@ def _reverts(proposal: Proposal) -> bool:
 def _is_slip(hunk: Hunk) -> bool:
     """Whether the change spoiled a keyword by letters before or behind it: nobody renames a keyword."""
     old, new = (_WORD.findall("\n".join(lines)) for lines in (hunk.old, hunk.new))
-    differing = [(before, after) for before, after in zip(old, new, strict=False) if before != after]
     return len(old) == len(new) and any(
         before in _KEYWORDS and after not in _KEYWORDS and (after.startswith(before) or after.endswith(before))
-        for before, after in differing
+        for before, after in zip(old, new, strict=True)
     )
 
 

@@ -13,7 +13,6 @@ from lsp_server.documents.documents import LineChange, changed_ranges
 
 NEAR_LINES = 8
 PAUSE_S = 1.0
-MAX_EVENTS = 10  # kept
 MAX_SHOWN = 6
 MAX_DIFF_BYTES = 6 * 1024
 CONTEXT_LINES = 3  # around a hunk
@@ -43,7 +42,7 @@ class Event:
     @property
     def is_shown(self) -> bool:
         """Whether it changes something, and its diff is not too long."""
-        return self.old != self.new and bool(diff(self))
+        return bool(diff(self))
 
 
 @lru_cache(maxsize=64)
@@ -98,7 +97,7 @@ class History:
     _whole: Event | None = None
     _head: Event | None = None
     _recent: Event | None = None
-    edited_at: float | None = None  # seconds, by the clock of `edited`
+    edited_at: float = 0.0  # seconds, by the clock of `edited`
 
     def edited(
         self, path: str, before: Sequence[str], after: Sequence[str], change: LineChange, now: float, *, accepted: bool = False
@@ -110,7 +109,7 @@ class History:
         if whole is None or recent is None:
             start = _begun(path, before, after, change, accepted=accepted)
             return History(self._finished_with_newest, start, None, start, now)
-        paused = self.edited_at is not None and now - self.edited_at >= PAUSE_S
+        paused = now - self.edited_at >= PAUSE_S
         grown = None if paused else _grown(recent, path, before, after, change)
         if grown is None:
             return History(self._finished, whole, known, _begun(path, before, after, change, accepted=False), now)
@@ -118,7 +117,7 @@ class History:
 
     def closes(self, now: float, path: str = "", line: int | None = None) -> bool:
         """Whether the newest event is over: after a pause, or if the cursor is now at a `line` far from it."""
-        if self._whole is None or self.edited_at is None:
+        if self._whole is None:
             return False
         far = line is not None and _distance(self._whole, path, line, line) > NEAR_LINES
         return far or now - self.edited_at >= PAUSE_S
@@ -138,7 +137,7 @@ class History:
     @property
     def _finished_with_newest(self) -> tuple[Event, ...]:
         newest = (self._whole,) if self._whole is not None and self._whole.is_shown else ()
-        return (*self._finished, *newest)[-MAX_EVENTS:]
+        return (*self._finished, *newest)[-MAX_SHOWN:]
 
 
 def _distance(event: Event, path: str, first: int, last: int) -> int:

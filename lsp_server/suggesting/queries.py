@@ -56,7 +56,7 @@ def rest_of(suggestion: Suggestion, document: Document, cursor: Position) -> Ins
     said = typed.replace("\r\n", "\n")
     if not gap and suggestion.shown.text.startswith(typed):
         insertion = replace(suggestion.shown, text=suggestion.shown.text[len(typed) :])
-    elif suggestion.text.startswith(said) and (not gap or is_auto_closed(typed, gap)):
+    elif suggestion.text.startswith(said) and is_auto_closed(typed, gap):
         context = context_at(document, cursor, hidden=gap + suggestion.hidden)
         insertion = fitted(suggestion.text[len(said) :], context, is_cut=suggestion.is_cut).insertion
     else:

@@ -124,6 +124,7 @@ def test_what_joins_a_block_is_its_languages() -> None:
         ("perl", "    ║", 'print <<"A";\nb\nA\n    c();\n}\n\nd();', '    ⟦print <<"A";\nb\nA\n    c();\n}⟧'),
         ("ruby", "  ║", "a << B\nend\n\ndef c", "  ⟦a << B\nend⟧"),
         # nor those of one that it closes
+        ("python", '    x = """[║', 'a]"""\n    y()\nz', '    x = """[⟦a]"""⟧'),
         ("python", 'def f():\n    """A.\n    ║', 'B.\n    """\n    x()\ny', 'def f():\n    """A.\n    ⟦B.\n    """\n    x()⟧'),
         # a header of several lines, whose last one is aligned
         ("c", "int f(int a,\n      int b) {║", "\n    g();\n}\n\nint h", "int f(int a,\n      int b) {⟦\n    g();\n}⟧"),
@@ -175,7 +176,8 @@ def test_what_the_model_ended_may_repeat_itself(literal: str, language: str) -> 
         # what repeats itself somewhere, but not to the end
         ("x x x x x x x x x x y", "x x x x x x x x x x y"),
         ("f(a, b)\nf(a, c)\nf(a, d)", "f(a, b)\nf(a, c)\nf(a, d)"),
-        ("0, 0, 0", "0, 0, 0"),
+        ("0, 0, 0, 0", "0, 0, 0, 0"),
+        ("x()\nfoo(bar)\nfoo(bar)", "x()\nfoo(bar)\nfoo(bar)"),
         ("", ""),
     ],
 )

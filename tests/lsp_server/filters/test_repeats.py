@@ -71,6 +71,7 @@ LANGUAGES = ("python", "ruby", "vue", "sql", "shellscript", "markdown", "latex",
 )
 def test_what_the_editor_closed(language: str, marked: str, text: str, expected: str) -> None:
     assert suggested(marked, text, language) == expected
+    assert suggested(marked, text, language, is_cut=True) == expected
 
 
 @pytest.mark.parametrize(
@@ -83,7 +84,7 @@ def test_what_the_editor_closed(language: str, marked: str, text: str, expected:
             ")",
             "x = f(\n    g(\n        1,\n        2║\n    )\n)\n",
         ),
-        ("python", "f(\n    ║\n)\n", "a)", "f(\n    ⟦a⟧\n)\n"),
+        ("python", "f(\n    ║\n)\n", "g(a))", "f(\n    ⟦g(a)⟧\n)\n"),
         # one that the document lacks
         ("python", "x = f(g(\n    a║\n)\n", ")", "x = f(g(\n    a⟦)⟧\n)\n"),
         ("java", "    ║\n}\n", "}\n\n    void f() {", "    ⟦}\n\n    void f() {⟧\n}\n"),
@@ -116,6 +117,7 @@ def test_a_bracket_that_the_document_has_next(language: str, marked: str, text: 
         ("for (const a of f(║) as A[]) {\n}\n", "b).c) {", "for (const a of f(⟦b).c⟧ as A[]) {\n}\n"),
         ('f("║", g);\n', 'a", b)', 'f("⟦a", b⟧, g);\n'),
         ("f(g(║), (a) => b);\n", "a), h(b)", "f(g(⟦a), h(b⟧), (a) => b);\n"),
+        ("f(\n    g(║)\n);\n", "a)).b", "f(\n    g(⟦a)⟧\n);\n"),
         # one that the line opens itself
         ("const a = f(║) + g(1);\n", "b)).c(", "const a = f(⟦b)).c(⟧ + g(1);\n"),
     ],
@@ -221,6 +223,7 @@ def test_the_rest_of_the_line_is_not_said_again(marked: str, text: str, expected
         ("java", "items.filter(║).findFirst();", "i -> i.isDone());", "items.filter(⟦i -> i.isDone()⟧).findFirst();"),
         ("php", "$a = f(║)->g();", "$b);", "$a = f(⟦$b⟧)->g();"),
         ("java", "x = ║.toString();", "items.first();", "x = ⟦items.first()⟧.toString();"),
+        ("java", "x = ║.toString();", "items.first()", "x = ⟦items.first()⟧.toString();"),
     ],
 )
 def test_with_all_filters_the_rest_stands_once(language: str, marked: str, text: str, expected: str) -> None:
@@ -231,7 +234,7 @@ def test_with_all_filters_the_rest_stands_once(language: str, marked: str, text:
     ("marked", "text", "inserted"),
     [
         ("def f():\n    ║\n    return x\n", "x = 1\n    return x", "x = 1"),
-        ("def f():\n    ║\n    return x\n", "return x", ""),
+        ("def f():\n    ║\n    return x\n\ny = 1\n", "return x", ""),
         ("def f():\n    ║\n\n    return x\n", "x = 1\n\n    return x", "x = 1\n"),
         ("║\na = 1\nb = 2\nc = 3\nd = 4\n", "a = 1\nb = 2\nc = 3\nd = 5", ""),  # several lines are no coincidence
         # lines that say little count where the suggestion goes on as the document does
@@ -262,3 +265,5 @@ def test_the_beginning_of_the_next_line_repeats_it_where_the_text_was_cut() -> N
     marked = "def f():\n    ║\n    return x\n"
     assert filtered(cut_at_next_lines, marked, "x = 1\n    retu", is_cut=True) == marked.replace("║", "⟦x = 1⟧")
     assert filtered(cut_at_next_lines, marked, "retu", is_cut=True) == marked
+    imports, text = "║\nimport os.path\nimport re\n", "import os\nimport re"  # the first line is whole
+    assert filtered(cut_at_next_lines, imports, text, is_cut=True) == imports.replace("║", f"⟦{text}⟧")

@@ -62,11 +62,11 @@ BEHIND = "print(f(2))\nprint(f(3))\n"
 
 
 def proposal(new: str, events: tuple[Event, ...] = (), refused: tuple[Hunk, ...] = ()) -> Proposal:
-    lines = split_lines(TEXT + BEHIND)
+    lines = split_lines("# above\n" + TEXT + BEHIND)
     layout = Zeta(size=RegionSize(region_bytes=len(TEXT)))
-    anchor = replace(layout.anchor("m.py", lines, 5), first=0, last=TEXT.count("\n"), above=())
-    prompt = layout.lay(anchor, lines, Position(5, 0))
-    return proposal_of(lines, prompt, NewRegion(new), Position(5, 0), events, refused)
+    anchor = replace(layout.anchor("m.py", lines, 6), first=1, last=TEXT.count("\n") + 1, above=())
+    prompt = layout.lay(anchor, lines, Position(6, 0))
+    return proposal_of(lines, prompt, NewRegion(new), Position(6, 0), events, refused)
 
 
 EVENT = Event("m.py", 4, ("    x = a\n",), ("    x = a + 1\n",))
@@ -81,6 +81,9 @@ LONG = "".join(f"    y{number} = {number}\n" for number in range(21))
         (TEXT, "no edit"),
         (TEXT.replace("    return x", "\treturn  x  "), "only layout"),
         (TEXT.replace("return x", "{ return x; }"), "only layout"),
+        (TEXT.replace("a + 1", "a + 2").replace("import os\n", "import os\n\n"), None),  # a blank line repeats nothing
+        (TEXT.replace("return x", "x = a + 1"), None),  # a line that becomes as its neighbour is not inserted
+        (TEXT.replace("return x", "x = a"), None),  # what another line was
         (TEXT.replace("x = a + 1", "x = a"), "takes an edit back"),
         (TEXT.replace("x = a + 1", "x = a").replace("f(1)", "f(9)"), "takes an edit back"),
         (TEXT[: TEXT.index("    return")], "the end is missing"),
@@ -115,6 +118,7 @@ def test_lines_far_above_the_cursor_are_not_rewritten() -> None:
     old, new = tuple("abcdefgh"), (*"ABCDEF", "g", "h")
     assert reason_not_to_show(Proposal(old, new, 6, (), ())) == "rewrites what is above"
     assert reason_not_to_show(Proposal(old, new, 5, (), ())) is None
+    assert proposal(TEXT).row == 5
 
 
 def test_what_another_document_lost_may_be_written_here() -> None:
@@ -128,8 +132,8 @@ def test_what_another_document_lost_may_be_written_here() -> None:
 def test_a_spoiled_keyword_may_be_mended(old: str, new: str, shows: bool) -> None:
     line = "    return x"
     event = Event("m.py", 0, (old + "\n",), (new + "\n",))
-    mended = Proposal((line, new), (line, old), 0, (), (event,))
-    assert (reason_not_to_show(mended) is None) == shows
+    mended = Proposal((new, line), (old, line), 0, (), (event,))
+    assert reason_not_to_show(mended) == (None if shows else "takes an edit back")
 
 
 def test_what_was_refused_is_not_shown_again_wherever_it_moves() -> None:

@@ -13,7 +13,7 @@ class Typist:
     """Edits documents at a clock, and keeps their history."""
 
     history: History = field(default_factory=History)
-    now: float = 0.0
+    now: float = 1000.0
     documents: dict[str, Document] = field(default_factory=dict)
 
     def edit(self, row: int, old: str, new: str, wait: float = 0.1, path: str = "a.py", *, accepted: bool = False) -> None:
@@ -73,6 +73,8 @@ def test_inserted_lines_move_what_is_compared() -> None:
     assert typist.changes == [("", "newer\n")]
     typist.edit(6, "newer", "")
     assert [event.new for event in typist.history.events] == [("\n",)]
+    typist.edit(30, "line", "above\nline")
+    assert typist.changes[-1] == ("", "above\n")
 
 
 def test_what_was_taken_back_is_no_event() -> None:
@@ -81,6 +83,9 @@ def test_what_was_taken_back_is_no_event() -> None:
     typist.edit(5, "lines", "line")
     assert typist.changes == []
     typist.edit(30, "line", "far")
+    for row in (0, 15) * MAX_SHOWN:  # nor does it push others out
+        typist.edit(row, "line", "x")
+        typist.edit(row, "x", "line")
     assert typist.changes == [("line 30\n", "far 30\n")]
 
 

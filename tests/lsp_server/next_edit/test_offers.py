@@ -23,14 +23,14 @@ OFFER = (0, 4), (0, 7), "fresh"  # old becomes fresh
         ((0, 4), (0, 4), "fr", ("old", "esh")),
         ((0, 4), (0, 7), "", ("", "fresh")),
         ((0, 4), (0, 7), "fre", ("", "sh")),
-        ((0, 6), (0, 7), "", ("ol", "fresh")),
+        ((0, 5), (0, 6), "", ("od", "fresh")),
         ((0, 7), (0, 7), "sh", ("old", "fre")),
         ((1, 0), (1, 1), "c", ("old", "fresh")),
         ((0, 0), (0, 1), "ab", ("old", "fresh")),
         ((0, 0), (0, 0), "x\n", ("old", "fresh")),
         ((0, 4), (0, 4), "x", None),
         ((0, 4), (0, 4), "es", None),  # the offer has it, but not there
-        ((0, 2), (0, 6), "", None),
+        ((0, 3), (0, 7), "fre", None),
         ((0, 4), (0, 7), "fresh", None),  # nothing is left
     ],
 )
@@ -88,6 +88,7 @@ def test_an_insertion_can_be_typed_character_by_character(text: str) -> None:
         ("x:\ny", (0, 2, "\n    pass"), "z", (1, 1, "z")),
         ("f(a\nfoo", (0, 3, ", b)"), "z", (1, 0, "\n")),  # a line of its own
         ("f(a)", (0, 3, ", b"), "z", (0, 4, ")")),
+        ("f(a)", (0, 3, ", b"), "z", (0, 1, ", b")),  # not behind it
     ],
 )
 def test_an_insertion_that_a_client_reports_further_on(

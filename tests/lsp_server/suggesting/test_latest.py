@@ -59,10 +59,13 @@ async def test_errors_reach_who_waits() -> None:
 async def test_who_joined_is_answered_at_once_when_it_is_superseded() -> None:
     latest: Latest[str] = Latest()
     latest.start(never, "here")
+    assert (latest.is_for("here"), latest.is_for("there"), latest.awaited) == (True, False, False)
     joined = asyncio.create_task(latest.join())
     await asyncio.sleep(0)
+    assert latest.awaited
     assert await latest.run(partial(say, "new")) == "new"
     assert await joined is None
+    assert not latest.awaited
 
 
 async def test_the_result_is_there_in_the_turn_in_which_the_work_ends() -> None:

@@ -42,6 +42,7 @@ def test_typing_and_deleting_what_was_typed() -> None:
     suggestion: Suggestion | None = suggestion_at(Position(0, 4), "compute(y)")
     suggestion = edit(mirror, suggestion, (0, 4), (0, 4), "co")
     assert rest(suggestion, mirror, Position(0, 6)) == "mpute(y)"
+    assert rest(suggestion, mirror, Position(0, 5)) == ""  # before an "o" that is no closer
     suggestion = edit(mirror, suggestion, (0, 5), (0, 6), "")
     assert rest(suggestion, mirror, Position(0, 5)) == "ompute(y)"
 
@@ -72,7 +73,7 @@ def test_an_edit_elsewhere_voids_it(start: Place, end: Place) -> None:
 
 
 def test_a_cursor_elsewhere_gets_nothing() -> None:
-    assert rest(suggestion_at(Position(0, 4), "1"), document("x = \n"), Position(1, 0)) == ""
+    assert rest(suggestion_at(Position(0, 4), "12"), document("x = 1\n"), Position(0, 5)) == ""
 
 
 def test_the_rest_is_what_was_shown_to_the_letter() -> None:
