@@ -30,13 +30,14 @@ setup: .venv/installed
 	@$(STEP) 'Updating pip' $(PIP) --upgrade 'pip>=25.1'
 # Without bytecode: compiling all of it takes a minute of CPU, and Python compiles what it imports.
 # pip finds torch's CPU build only if its configuration names an index that has it; uv knows PyTorch's own index.
+# Like pip, uv is to trust what the machine trusts, such as a company's proxy.
 	@what="Installing midfill and what it needs into .venv ($(if $(wildcard $@),what has changed,$(SIZE)))"; \
 	if $(PIP_INSTALL) --dry-run --no-deps --constraint $(CONSTRAINTS) torch >/dev/null 2>&1; then \
 		PYTHONWARNINGS=ignore $(STEP) "$$what" $(PIP) --no-compile --progress-bar raw $(REQUIRED); \
 	else \
 		$(STEP) 'Installing uv' $(PIP) 'uv>=0.9' && \
-		$(STEP) "$$what" $(BIN)/uv pip install --python $(BIN)/python --torch-backend cpu $(REQUIRED) || \
-			{ echo 'No CPU build of torch can be reached: see "Installing without CUDA" in docs/troubleshooting.md' >&2; exit 1; }; \
+		UV_SYSTEM_CERTS=1 $(STEP) "$$what" $(BIN)/uv pip install --python $(BIN)/python --torch-backend cpu $(REQUIRED) || \
+			{ echo 'If it is the CPU build of torch that cannot be reached: see "Installing without CUDA" in docs/troubleshooting.md' >&2; exit 1; }; \
 	fi
 	@touch $@
 
@@ -81,13 +82,14 @@ test-vscode: setup
 	tests/e2e/vscode/run.sh
 
 # From nothing to ghost text, with seconds, by the wheels in a clean home: in Neovim, in the playground, and in VS Code by the
-# button of the .vsix of this platform.
+# button of the .vsix of this platform. Without a GPU, PIP_CONSTRAINT=$PWD/constraints-cpu.txt leaves CUDA out, which is several GB.
+test-install: PLATFORM = $(shell node -p 'process.platform + "-" + process.arch')
 test-install: wheels
-	$(MAKE) vsix TARGET=$$(node -p 'process.platform + "-" + process.arch')
+	$(MAKE) vsix TARGET=$(PLATFORM)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --requirement tests/e2e/neovim/requirements.txt
 	$(BIN)/python tests/e2e/neovim/install.py $(TEST_NVIM)
 	PYTHON=$(BIN)/python TEST_NVIM_FOLDER=$(TEST_NVIM) tests/e2e/install.sh dist
-	E2E_VSIX=$$(ls "$(CURDIR)"/vscode-client/midfill-*-*.vsix) tests/e2e/vscode/run.sh install.test.ts
+	E2E_VSIX="$(CURDIR)/vscode-client/midfill-$(PLATFORM).vsix" tests/e2e/vscode/run.sh --test-timeout=1500000 install.test.ts
 
 # That speculation, batching and the kernel change no text, on 1,000 requests of a recorded session; some minutes.
 test-identity: setup
@@ -155,22 +157,24 @@ test-wheel: wheels
 # vscode-client/midfill-PLATFORM.vsix, with the wheels of dist/, to be installed with `code --install-extension`; needs node
 # and npm. It uses the .venv of this clone, and the wheels where that is gone. TARGET=darwin-arm64 packages for others, with the
 # wheel of that platform, if dist/ has it, and without this clone.
-vsix: $(if $(TARGET),,wheels)
+vsix: $(if $(TARGET),,wheels) vscode-client/node_modules/installed
 	@rm -f build/$@.log
-	@$(STEP) "Installing the extension's npm packages" $(NPM_CI) --prefix vscode-client
 	@$(STEP) 'Packaging the extension' npm run --prefix vscode-client platform -- $(or $(TARGET),--for-clone)
 	@echo "Install it: code --install-extension $$(ls -t vscode-client/midfill-*-*.vsix | head -n 1)"
 
 # The playground, which `midfill play` serves; needs node and npm.
-pages:
+pages: web/node_modules/installed
 	@rm -f build/$@.log
-	@$(STEP) "Installing the web pages' npm packages" $(NPM_CI) --prefix web
 	@$(STEP) 'Checking the web pages' npm run --prefix web check
 	@$(STEP) 'Building the web pages' npm run --prefix web build
 
 # The built pages in headless Chromium, with a real core and model; needs npm.
-test-pages: setup
+test-pages: setup pages
 	web/test/run.sh
+
+%/node_modules/installed: %/package-lock.json
+	@$(STEP) 'Installing the npm packages of $*' $(NPM_CI) --prefix $*
+	@touch $@
 
 # The documentation as a site in build/site; a broken link is an error.
 docs: setup

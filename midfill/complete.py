@@ -174,7 +174,7 @@ async def complete(settings: Settings, place: FilePosition, waiting: Waiting, *,
         folder = workspace_of(place.path.resolve())
         session.documents.use_folders([folder.as_uri()])
         opened = session.open(uri, language_id_of(place.path.suffix), 1, text)
-        indexing = asyncio.get_running_loop().call_later(_WORTH_TELLING_S, waiting.on, f"indexing {folder}")
+        indexing = asyncio.get_running_loop().call_later(_WORTH_TELLING_S, waiting.on, "gathering text of other files")
         if not await gathered(opened, cursor, folder, settings):
             waiting.note(f"the index of {folder} takes long, and is incomplete")
         indexing.cancel()

@@ -77,7 +77,8 @@ def installed(settings: Settings) -> Section:
 def hardware(gpus: tuple[Gpu, ...]) -> Section:
     """Processor, GPUs, memory and disk."""
     memory = main_memory()
-    disk = shutil.disk_usage(Path.home())
+    home = _existing(Path.home())
+    disk = shutil.disk_usage(home)
     facts = [
         ("system", f"{platform.system()} {platform.release()}, {platform.machine()}"),
         (
@@ -85,7 +86,7 @@ def hardware(gpus: tuple[Gpu, ...]) -> Section:
             f"{usable_threads()} of {os.cpu_count()} threads usable, {', '.join(cpu_features()) or 'features unknown'}",
         ),
         ("memory", f"{megabytes(memory.available)} free of {megabytes(memory.total)}"),
-        ("disk", f"{megabytes(disk.free)} free in {Path.home()}"),
+        ("disk", f"{megabytes(disk.free)} free in {home}"),
     ]
     facts += [
         (f"GPU {number}", f"{gpu.name}, {megabytes(gpu.free_bytes)} free of {megabytes(gpu.total_bytes)}")
@@ -93,7 +94,7 @@ def hardware(gpus: tuple[Gpu, ...]) -> Section:
     ]
     if not gpus:
         facts.append(("GPU", "none found"))
-    problems = [f"only {megabytes(disk.free)} are free on the disk of {Path.home()}: make room"]
+    problems = [f"only {megabytes(disk.free)} are free on the disk of {home}: make room"]
     return Section("machine", tuple(facts), tuple(problems if disk.free < _LITTLE_DISK else ()))
 
 
@@ -138,8 +139,13 @@ def folders(settings: Settings) -> Section:
 
 def _is_writable(folder: Path) -> bool:
     """Whether files can be made in this folder, which may be yet to create."""
-    existing = next(each for each in (folder, *folder.parents) if os.path.lexists(each))
+    existing = _existing(folder)
     return existing.is_dir() and os.access(existing, os.W_OK | os.X_OK)
+
+
+def _existing(path: Path) -> Path:
+    """The path, or the nearest folder above it that exists: a service's user may have no home."""
+    return next(each for each in (path, *path.parents) if os.path.lexists(each))
 
 
 def _sized(folder: Path) -> str:

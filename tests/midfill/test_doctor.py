@@ -18,7 +18,7 @@ from inference.loading.engine import load_engine
 from inference.loading.options import EngineOptions, Gpu, find_gpus
 from midfill.commands import app
 from midfill.doctor.checks import cores
-from midfill.doctor.findings import Section, as_json, cpu_features, folders, settings_in_force
+from midfill.doctor.findings import Section, as_json, cpu_features, folders, hardware, settings_in_force
 from midfill.doctor.models import model
 from protocol.messages import PROTOCOL_VERSION, megabytes
 from protocol.rendezvous import CoreAddress, address_file, hold, read_or_make_token, write_address
@@ -175,6 +175,11 @@ def test_folders_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.Monk
     assert index.startswith(f"no signature of another file is found, since {tmp_path}/file/folder/midfill/index cannot")
     assert counts.startswith(f"nothing is counted, since {tmp_path}/file/folder/midfill cannot")
     assert not folders(Settings(disk_mb=0, other_files=False, statistics=False)).problems
+
+
+def test_a_user_without_a_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / "gone"))
+    assert dict(hardware(()).facts)["disk"].endswith(f"free in {tmp_path}")
 
 
 def test_the_plan_of_memory_has_a_total(tiny_model: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,7 @@
 // A real `midfill play` and core, in a scratch home, and pages in headless Chromium that reach nothing but loopback.
 
 import { type ChildProcess, execFileSync, spawn } from "node:child_process";
+import { once } from "node:events";
 import { mkdirSync, mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import * as path from "node:path";
@@ -41,9 +42,12 @@ export class Midfill {
     if (stdout === null) {
       throw new Error("the playground has no output");
     }
-    for await (const line of createInterface(stdout)) {
+    for await (const line of createInterface({ input: stdout, signal: AbortSignal.timeout(PATIENCE_MS) })) {
       this.url = line;
       break;
+    }
+    if (this.url === "") {
+      throw new Error("midfill play has printed no address");
     }
     this.#browser = await chromium.launch({
       executablePath: process.env.CHROMIUM ?? "/usr/bin/chromium",
@@ -66,14 +70,14 @@ export class Midfill {
 
   /** What a subcommand prints. */
   run(...command: string[]): string {
-    return execFileSync(COMMAND, command, { env: this.#environment, encoding: "utf8" }).trim();
+    return execFileSync(COMMAND, command, { env: this.#environment, encoding: "utf8", timeout: PATIENCE_MS }).trim();
   }
 
   async stop(): Promise<void> {
     await this.#browser?.close();
     const play = this.#play;
-    if (play?.exitCode === null) {
-      const ended = new Promise((resolve) => play.once("exit", resolve));
+    if (play?.exitCode === null && play.signalCode === null) {
+      const ended = once(play, "exit", { signal: AbortSignal.timeout(PATIENCE_MS) });
       play.kill("SIGINT");
       await ended;
     }

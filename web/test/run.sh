@@ -1,22 +1,11 @@
 #!/usr/bin/env bash
-# Builds the pages and drives them in headless Chromium. Arguments are handed to node's test runner. PAGES_SCREENSHOTS
-# names a folder for pictures, PAGES_TESTS one of the built files.
+# Drives the pages that `make pages` has built in headless Chromium; needs no network once there is one. Arguments are handed to
+# node's test runner, and name built files if not all are wanted. PAGES_SCREENSHOTS names a folder for pictures.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 
-if ! command -v "${CHROMIUM:-/usr/bin/chromium}" > /dev/null; then
-  as_root=$([ "$(id -u)" = 0 ] || echo sudo)
-  $as_root apt-get update -qq
-  $as_root apt-get install -y -qq --no-install-recommends chromium
-fi
-
+"$here/../../tests/e2e/install_chromium.sh"
 cd "$here/.."
-if [ package-lock.json -nt node_modules/installed ]; then
-  npm ci --no-audit --no-fund --ignore-scripts --loglevel error
-  touch node_modules/installed
-fi
-npm run --silent check
-npm run --silent build
 node_modules/.bin/esbuild test/*.test.ts --bundle --packages=external --platform=node --format=esm --log-level=error \
   --out-extension:.js=.mjs --outdir=node_modules/tests
-exec node --test --test-concurrency=1 "$@" "${PAGES_TESTS:-node_modules/tests/}"
+exec node --test --test-concurrency=1 "${@:-node_modules/tests/}"

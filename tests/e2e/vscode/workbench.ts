@@ -2,6 +2,7 @@
 
 import assert from "node:assert/strict";
 import { spawn, spawnSync, type ChildProcess } from "node:child_process";
+import { once } from "node:events";
 import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { createServer } from "node:net";
 import { tmpdir } from "node:os";
@@ -107,9 +108,11 @@ export class Workbench {
 
   async stop(): Promise<void> {
     await this.browser?.close();
-    if (this.process?.pid !== undefined) {
-      process.kill(-this.process.pid, "SIGTERM");
-      await new Promise((resolve) => this.process?.on("exit", resolve));
+    const server = this.process;
+    if (server?.pid !== undefined && server.exitCode === null && server.signalCode === null) {
+      const ended = once(server, "exit", { signal: AbortSignal.timeout(PATIENCE_MS) });
+      process.kill(-server.pid, "SIGTERM");
+      await ended;
     }
     this.cores().forEach((pid) => process.kill(pid, "SIGKILL"));
     rmSync(this.scratch, { recursive: true, force: true, maxRetries: 5, retryDelay: 200 });
@@ -169,7 +172,10 @@ export class Workbench {
   }
 
   private codeServer(args: string[]): void {
-    const done = spawnSync(process.execPath, [CODE_SERVER, ...this.flags(), ...args], { env: this.environment() });
+    const done = spawnSync(process.execPath, [CODE_SERVER, ...this.flags(), ...args], {
+      env: this.environment(),
+      timeout: 2 * PATIENCE_MS,
+    });
     if (done.status !== 0) {
       throw new Error(`code-server ${args.join(" ")}: ${String(done.stdout)}${String(done.stderr)}`);
     }
