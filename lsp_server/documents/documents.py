@@ -96,10 +96,11 @@ class Document:
     def renew(self, lines: list[str]) -> None:
         """Have these lines from now on."""
         self.lines = lines
-        self._tally = Tally((*BRACKETS, *language(self.language_id).quotes))
+        known = language(self.language_id)
+        self._tally = Tally((*BRACKETS, *known.quotes), known.block_lines)
 
     def counts(self, line: int) -> Counts:
-        """How often each bracket, and each quote of its language, stands above this line, and in the document."""
+        """How often brackets, and the quotes and block lines of its language, stand above this line, and in the document."""
         return self._tally.counts(self.lines, line)
 
     def slice(self, start: Position, end: Position) -> str:

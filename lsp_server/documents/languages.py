@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
@@ -11,6 +12,7 @@ from protocol.stopping import columns
 
 TAB_COLUMNS: Final = 4
 BODY_OPENERS = (":", "{", "=>")  # after which the body is one step deeper; after `(` two steps are common
+OPENS, CLOSES = "opens", "closes"  # what a line does to a block
 _LEAST_EVIDENCE = 2  # headers with a body
 
 
@@ -88,7 +90,7 @@ class Language:
     Attributes:
         files: the suffixes of its files, and whole names of files without one.
         lexer: the name of its lexer in Pygments; empty without one.
-        closers: what the last line of a block begins with, besides brackets and tags.
+        closers: what the last line of a block begins with, besides brackets and tags; if `ends_by_depth`, one of a script's.
         openers: the words that one of `closers` closes, as a regular expression; empty for tags.
         joining: what a line may begin with that is as deep as the header above it and belongs to its block.
         labels: the same, but one of them is no header of another.
@@ -119,6 +121,23 @@ class Language:
     def quotes(self) -> tuple[str, ...]:
         """What a string of several lines begins and ends with, if known."""
         return _QUOTES.get(self.id, ())
+
+    @property
+    def block_lines(self) -> str:
+        """A regular expression for lines that open or close a block by a word; empty if no word does.
+
+        Its first group is the line's white space, and its last one is named OPENS or CLOSES.
+        """
+        if not self.openers:
+            return ""
+        word = rf"(?:{'|'.join(map(re.escape, self.closers))})\b"
+        opener = rf"{self.openers}|.*{self.openers}(?: \|.*\|)?[ \t\r]*$"
+        return rf"([ \t]*)(?:(?P<{CLOSES}>{word})|(?P<{OPENS}>(?=\S)(?!.*\b{word})(?:{opener})))"
+
+    @property
+    def has_formulas(self) -> bool:
+        """Whether a formula stands between dollar signs."""
+        return self.id in {"latex", "markdown", "tex"}
 
 
 def related(language_id: str, other: str) -> bool:
@@ -168,9 +187,9 @@ def _markup(language_id: str, files: str, lexer: str = "") -> Language:
     return Language(language_id, tuple(files.split()), lexer, ("{%", "{{/"))
 
 
-def _spaced(language_id: str, files: str, lexer: str = "", *joining: str) -> Language:
+def _spaced(language_id: str, files: str, lexer: str = "", *joining: str, closers: tuple[str, ...] = ()) -> Language:
     """A language in which columns are syntax."""
-    return Language(language_id, tuple(files.split()), lexer, joining=joining, ends_by_depth=True, spaced=True)
+    return Language(language_id, tuple(files.split()), lexer, closers, joining=joining, ends_by_depth=True, spaced=True)
 
 
 _LANGUAGES = (
@@ -247,9 +266,9 @@ _LANGUAGES = (
     Language("toml", (".toml",), "toml"),
     Language("ini", (".ini", ".cfg", ".properties"), "ini"),
     Language("diff", (".diff", ".patch"), "diff"),
-    _spaced("yaml", ".yaml .yml", "yaml", "- "),
-    _spaced("markdown", ".md .markdown"),
-    _spaced("restructuredtext", ".rst"),
+    _spaced("yaml", ".yaml .yml", "yaml", "- ", closers=_END_WORDS),
+    _spaced("markdown", ".md .markdown", closers=_END_WORDS),
+    _spaced("restructuredtext", ".rst", closers=_END_WORDS),
     _spaced("plaintext", ".txt"),
     _spaced("git-commit", "COMMIT_EDITMSG"),
     _spaced("scminput", ""),  # VS Code's input of a commit message

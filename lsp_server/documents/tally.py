@@ -1,31 +1,36 @@
-"""How often brackets and quotes stand in a document's lines, above one of them and in all, kept while lines change."""
+"""How often brackets, quotes and lines of blocks stand in a document, above a line and in all, kept while lines change."""
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+Key = str | tuple[str, str | None]
+"""A text, or the white space and the kind of a line."""
+
 
 class Counts(NamedTuple):
-    """How often each text stands in the lines above one line, and in all lines."""
+    """How often each text and kind of line stands above one line, and in all lines."""
 
-    above: Counter[str]
-    whole: Counter[str]
+    above: Counter[Key]
+    whole: Counter[Key]
 
 
 @dataclass(slots=True)
 class Tally:
-    """Counts `texts`, none of which reaches into a second line.
+    """Counts `texts`, none of which reaches into a second line, and lines that `kinds` matches.
 
-    It knows the counts above and below a gap of lines, and counts the gap itself when it is asked. The gap follows edits
+    A line counts by the first group and the name of the last one. It knows the counts above and below a gap of lines, and counts the gap itself when it is asked. The gap follows edits
     and questions, so each costs the lines between it and the gap: few, where a user types.
     """
 
     texts: Sequence[str]
-    _above: Counter[str] = field(default_factory=Counter)
-    _below: Counter[str] = field(default_factory=Counter)
+    kinds: str = ""
+    _above: Counter[Key] = field(default_factory=Counter)
+    _below: Counter[Key] = field(default_factory=Counter)
     _lines_above: int = 0
     _lines_below: int = 0
 
@@ -47,6 +52,10 @@ class Tally:
         self._below.subtract(self._counted(lines[old_stop:stop]))
         self._lines_above, self._lines_below = start, len(lines) - stop
 
-    def _counted(self, lines: Sequence[str]) -> Counter[str]:
+    def _counted(self, lines: Sequence[str]) -> Counter[Key]:
         text = "".join(lines)
-        return Counter({each: text.count(each) for each in self.texts})
+        counted: Counter[Key] = Counter({each: text.count(each) for each in self.texts})
+        if self.kinds:
+            found = filter(None, map(re.compile(self.kinds).match, lines))
+            counted.update((each.group(1), each.lastgroup) for each in found)
+        return counted

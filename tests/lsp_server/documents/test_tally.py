@@ -1,4 +1,4 @@
-"""How often brackets and quotes stand in a document, compared with a count of its text, and what a count reads."""
+"""What a document's tally says, compared with a count of its text, and what a count reads."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lsp_server.documents.documents import Document, Edit, Position, line_length, split_lines
+from lsp_server.documents.languages import CLOSES, OPENS
 from lsp_server.documents.lexing import BRACKETS
 from lsp_server.documents.tally import Tally
 
@@ -68,3 +69,12 @@ def test_a_notebooks_cells_are_counted_anew() -> None:
     assert document.counts(0).whole["("] == 2
     document.renew(["(\n", ""])
     assert document.counts(1).whole["("] == 1
+
+
+def test_lines_of_blocks_count_by_their_white_space() -> None:
+    text = "module A\n  def f\n    g do |x|\n    end\n  end\n  def one() = 1 end\n  def two\n"
+    document = Document.from_text("file:///a.rb", "ruby", 1, text)
+    counts = document.counts(3)
+    lines = [("", OPENS), ("  ", OPENS), ("    ", OPENS)]
+    assert [counts.above[line] for line in lines] == [1, 1, 1]
+    assert [counts.whole[line] for line in [*lines, ("  ", CLOSES), ("    ", CLOSES)]] == [1, 2, 1, 1, 1]
