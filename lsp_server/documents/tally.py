@@ -23,8 +23,9 @@ class Counts(NamedTuple):
 class Tally:
     """Counts `texts`, none of which reaches into a second line, and lines that `kinds` matches.
 
-    A line counts by the first group and the name of the last one. It knows the counts above and below a gap of lines, and counts the gap itself when it is asked. The gap follows edits
-    and questions, so each costs the lines between it and the gap: few, where a user types.
+    A line counts by the first group and the name of the last one. It knows the counts above and below a gap of lines, and
+    counts the gap itself when it is asked. The gap follows edits and questions, so each costs the lines between it and the
+    gap: few, where a user types.
     """
 
     texts: Sequence[str]
