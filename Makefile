@@ -3,7 +3,7 @@ BIN := .venv/bin
 CONSTRAINTS := $(if $(shell command -v nvidia-smi),constraints.txt,constraints-cpu.txt)
 PIP := $(BIN)/python -m pip install --disable-pip-version-check
 PIP_INSTALL := $(PIP) --quiet
-REQUIRED := --constraint $(CONSTRAINTS) --editable .[engine] --editable ./lab --group dev
+REQUIRED := --constraint $(CONSTRAINTS) --editable .[engine,torch] --editable ./lab --group dev
 # Runs a command with a line of progress, as `$(STEP) 'what it is about' COMMAND`; its output is in build/TARGET.log.
 STEP = $(PYTHON) packaging/step.py build/$(notdir $@).log
 # What `make setup` downloads where nothing is installed yet.

@@ -11,7 +11,12 @@ from typing import NoReturn
 from protocol.errors import BadInput, MidfillError
 
 ENGINE = "engine"  # the extra in pyproject.toml that `core` consists of, but for the bundled model
+TORCH = "torch"  # the extra for what the CPU kernel does not run, and for GPUs
 REMEDY = "run `make setup` in the clone, or install the wheels of `make wheels` with `[core]`"
+TORCH_REMEDY = (
+    "run `make setup` in the clone, install the wheels of `make wheels` with `[core,torch]`, or run VS Code's command "
+    '"midfill: Install midfill…"'
+)
 
 
 def version_of(package: str) -> str | None:
@@ -32,9 +37,9 @@ def missing(extra: str = "") -> list[str]:
     return [name for name in _required(extra) if version_of(name) is None]
 
 
-def is_of_engine(module: str) -> bool:
-    """Whether a package of the engine's extra has that module."""
-    return module.partition(".")[0] in [name.replace("-", "_") for name in _required(ENGINE)]
+def is_of(extra: str, module: str | None) -> bool:
+    """Whether a package that the extra adds has that module."""
+    return (module or "").partition(".")[0] in [name.replace("-", "_") for name in _required(extra)]
 
 
 def run_program(main: Callable[[], None], name: str) -> None:
@@ -44,10 +49,12 @@ def run_program(main: Callable[[], None], name: str) -> None:
     except MidfillError as error:
         end(str(error), error.exit_status)
     except ModuleNotFoundError as error:
-        if error.name is None or not is_of_engine(error.name):
-            raise
         # With the status of bad input, since the same command would fail again.
-        end(f"`{name}` needs the engine ({error}): {REMEDY}", BadInput.exit_status)
+        if is_of(ENGINE, error.name):
+            end(f"`{name}` needs the engine ({error}): {REMEDY}", BadInput.exit_status)
+        if is_of(TORCH, error.name):
+            end(f"`{name}` needs PyTorch ({error}): {TORCH_REMEDY}", BadInput.exit_status)
+        raise
 
 
 def end(message: str, status: int) -> NoReturn:

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from inference.checkpoints.architecture import Architecture, DeltaRule
-from inference.checkpoints.weights import StoredTensor, WeightsFile
+from inference.checkpoints.weights import NUMBERS, StoredTensor, WeightsFile
 from protocol.errors import BadModel
 
 Vector = Any  # of torch or NumPy
@@ -178,7 +178,7 @@ def _read_delta(rule: DeltaRule, reader: WeightsReader[M_co], name: str, hidden:
     is_log = reader.has(logarithm)
     return DeltaWeights(
         rates=_weight(reader, {f"{name}.in_proj_b": heads, f"{name}.in_proj_a": heads}, hidden),
-        decay=-reader.vector(logarithm, heads).float().exp() if is_log else reader.vector(f"{name}.A", heads),
+        decay=-np.exp(_widened(reader.vector(logarithm, heads))) if is_log else reader.vector(f"{name}.A", heads),
         decay_bias=reader.vector(f"{name}.dt_bias", heads),
         norm=reader.vector(f"{name}.norm.weight", rule.value_dim),
     )
@@ -186,7 +186,12 @@ def _read_delta(rule: DeltaRule, reader: WeightsReader[M_co], name: str, hidden:
 
 def _norm(architecture: Architecture, reader: WeightsReader[M_co], name: str, count: int) -> Vector:
     weight, offset = reader.vector(f"{name}.weight", count), architecture.norm_offset
-    return weight.float() + offset if offset else weight
+    return _widened(weight) + offset if offset else weight
+
+
+def _widened(vector: Vector) -> Vector:
+    """The vector in float32."""
+    return vector.astype(np.float32) if isinstance(vector, np.ndarray) else vector.float()
 
 
 def _norm_bias(architecture: Architecture, reader: WeightsReader[M_co], name: str, count: int) -> Vector | None:
@@ -205,27 +210,48 @@ def _bias(reader: WeightsReader[M_co], modules: Mapping[str, int]) -> Vector | N
     return reader.vectors({f"{name}.bias": count for name, count in modules.items()})
 
 
-_TURNED = (".q_proj.weight", ".k_proj.weight", ".q_proj.bias", ".k_proj.bias")
+class FileTensors:
+    """The tensors of a checkpoint's files by their Hugging Face names; of safetensors files, unless a subclass says more."""
 
+    between_taps: tuple[int, ...] = (1,)
+    """What stands between channels and width in the shape of a convolution's taps."""
 
-class GgufTensors:
-    """The tensors of GGUF files by name, and the order of their rows."""
-
-    def __init__(self, files: Sequence[WeightsFile], architecture: Architecture) -> None:
+    def __init__(self, files: Sequence[WeightsFile], stored_name: Callable[[str], str] = str) -> None:
+        """stored_name: of ours, in the file."""
         self._stored = {name: (file, tensor) for file in files for name, tensor in file.tensors.items()}
-        self._architecture = architecture
+        self._stored_name = stored_name
 
     def has(self, name: str) -> bool:
-        return name in self._stored
+        return self._stored_name(name) in self._stored
 
     def find(self, name: str, *shape: int) -> tuple[WeightsFile, StoredTensor]:
-        """The file that has the tensor of this name; BadModel if none has, or if it has another shape."""
+        """The file that has the tensor of this name; BadModel if none has, or if it has another shape or no weights' type."""
+        name = self._stored_name(name)
         if name not in self._stored:
             raise BadModel(f"the checkpoint has no tensor {name!r}: it is incomplete, or of another architecture")
         file, tensor = self._stored[name]
         if tensor.shape != shape:
-            raise BadModel(f"{file.path}: {name} has the shape {tensor.shape}, and the file's fields say {shape}")
+            raise BadModel(f"{file.path}: {name} has the shape {tensor.shape}, and the model's fields say {shape}")
+        if tensor.kernel_type is None and tensor.type_name not in NUMBERS:
+            raise BadModel(f"{file.path}: {name} is of the type {tensor.type_name}, expected {', '.join(NUMBERS)}")
         return file, tensor
+
+    def order(self, name: str, rows: int) -> NDArray[np.int64]:  # noqa: ARG002 - by which a GGUF file turns some
+        """By row of the matrix or vector, the row of the file."""
+        return np.arange(rows)
+
+
+_TURNED = (".q_proj.weight", ".k_proj.weight", ".q_proj.bias", ".k_proj.bias")
+
+
+class GgufTensors(FileTensors):
+    """The tensors of GGUF files, whose names are given as Hugging Face's."""
+
+    between_taps = ()
+
+    def __init__(self, files: Sequence[WeightsFile], architecture: Architecture) -> None:
+        super().__init__(files)
+        self._architecture = architecture
 
     def order(self, name: str, rows: int) -> NDArray[np.int64]:
         """The rows of queries and keys as our RoPE wants them, whose pairs lie half a head apart.
@@ -233,6 +259,6 @@ class GgufTensors:
         llama.cpp has them side by side for the architectures `llama` and `granite`.
         """
         if self._architecture.model_type not in ("llama", "granite") or not name.endswith(_TURNED):
-            return np.arange(rows)
+            return super().order(name, rows)
         heads = rows // self._architecture.head_dim
         return np.arange(rows).reshape(heads, -1, 2).transpose(0, 2, 1).reshape(-1)

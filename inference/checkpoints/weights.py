@@ -11,14 +11,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
-from numpy.typing import NDArray
-
 from protocol.errors import BadModel, bad_model
 
 HEADER_LENGTH_BYTES = 8
 MAX_HEADER_BYTES = 100 * 2**20  # the format's own limit
 SAMPLE_BYTES = 4096
+
+NUMBERS = ("F64", "F32", "F16", "BF16")
+"""The unquantized types of weights, by the formats' names."""
 
 RoundedType = Literal["int8", "int4", "centred_int4"]
 """Integers with a scale for each group of columns. int4 has a minimum as well; that of centred_int4 is -8 scales."""
@@ -46,8 +46,10 @@ _REPRESENTED: Mapping[QuantizedType, Set[QuantizedType]] = {
 """By type, the smallest first, those whose matrices it represents exactly."""
 
 
-def common_type(types: Collection[QuantizedType | None]) -> QuantizedType:
+def common_type(types: Collection[QuantizedType | None]) -> QuantizedType | None:
     """The smallest type that represents matrices of all these types, as far as 8 bits do; None: unquantized."""
+    if set(types) == {None}:
+        return None
     for larger, represented in _REPRESENTED.items():
         if set(types) <= represented:
             return larger
@@ -86,25 +88,6 @@ class WeightsFile:
     @property
     def size(self) -> int:
         return self.path.stat().st_size
-
-
-def read_stored(path: Path, start: int, count: int) -> NDArray[np.uint8]:
-    """So many bytes of a weights file, in memory of their own; BadModel if the file does not have them any more.
-
-    Who maps the file instead ends with SIGBUS when another program cuts it, and computes with what one writes over it.
-    """
-    with bad_model(f"{path} cannot be read any more"):
-        stored = np.fromfile(path, np.uint8, count, offset=start)
-    if len(stored) < count:
-        raise BadModel(f"{path} is shorter than when it was opened: load it again")
-    return stored
-
-
-def read_rows(path: Path, tensor: StoredTensor, rows: NDArray[np.int64]) -> NDArray[np.uint8]:
-    """The stored bytes of these rows of a tensor, [rows, bytes of a row]; those between them are read, too."""
-    first, last = int(rows.min()), int(rows.max())
-    size = (tensor.stop - tensor.start) // tensor.shape[0]
-    return read_stored(path, tensor.start + first * size, (last + 1 - first) * size).reshape(-1, size)[rows - first]
 
 
 def find_weights(folder: Path) -> tuple[WeightsFile, ...]:

@@ -102,13 +102,15 @@ def choose_device(settings: Settings, gpus: tuple[Gpu, ...]) -> Device:
         return Device(name, f"unknown device {name!r}: choose device auto, cpu, cuda, cuda:N or mps")
     if name == "mps" and (platform.system(), platform.machine()) != ("Darwin", "arm64"):
         return Device(name, "the device mps needs Apple silicon, which this machine does not have: choose device auto")
-    can_cuda = bool(gpus) and (version_of("torch") or "").partition("+")[2] != "cpu"
+    torch = version_of("torch")
+    can_cuda = bool(gpus) and torch is not None and torch.partition("+")[2] != "cpu"
     if name == "auto":
         name = "cuda" if can_cuda else "cpu"
     if not name.startswith("cuda"):
         return Device(name)
     if not can_cuda:
-        why = "there is no GPU" if not gpus else f"torch is a build without CUDA ({version_of('torch')})"
+        lack = "PyTorch is not installed" if torch is None else f"torch is a build without CUDA ({torch})"
+        why = lack if gpus else "there is no GPU"
         remedy = "choose device cpu, or install a torch with CUDA"
         return Device(name, f"the device {name} cannot be used, since {why}: {remedy}")
     number = int(name.partition(":")[2] or 0)

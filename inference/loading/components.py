@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from inference.backends.cpu.model import unusable_reason
-from inference.backends.cpu.stored import Matrix
 from inference.backends.layer_weights import StreamedWeights, WeightsReader
 from inference.backends.llama.decoder import Decoder
 from inference.backends.llama.graphs import GraphedDecoder
@@ -21,7 +20,7 @@ from inference.checkpoints.architecture import Architecture
 from inference.checkpoints.checkpoint import Checkpoint
 from inference.checkpoints.gguf.file import GgufCheckpoint
 from inference.checkpoints.hub import ReportProgress
-from inference.loading.kernel import quantized_reader
+from inference.loading.kernel import stored_reader
 from protocol.errors import BadInput
 from protocol.settings import Weights
 
@@ -64,12 +63,8 @@ def _read_weights(
     """The weights on the device; via main memory if quantized for a GPU, which may lack room for the originals."""
     progress = partial(report, "reading the weights")
     if setting == "int4":
-        either_reader: WeightsReader[Matrix] = (
-            quantized_reader(checkpoint, shape, str(dtype).removeprefix("torch."), setting)
-            if isinstance(checkpoint, GgufCheckpoint)
-            else TensorReader(checkpoint.weights(), None, torch.device("cpu"))
-        )
-        return int4_weights(StreamedWeights(shape, either_reader, progress), device, tied=shape.tied_embeddings)
+        source = StreamedWeights(shape, stored_reader(checkpoint, shape, setting), progress)
+        return int4_weights(source, device, tied=shape.tied_embeddings)
     first = device if setting == "auto" else torch.device("cpu")
     if isinstance(checkpoint, GgufCheckpoint):
         reader: WeightsReader[Tensor] = GgufReader(checkpoint.weights(), shape, dtype, first)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -14,13 +15,12 @@ from inference.backends.cpu.library import usable_threads
 from inference.backends.model import DryModel, Model
 from inference.checkpoints.architecture import Architecture, ModelShape
 from inference.checkpoints.checkpoint import Checkpoint, find_checkpoint, find_local_checkpoint, fingerprint
-from inference.checkpoints.gguf.file import GgufCheckpoint
 from inference.checkpoints.hub import ReportProgress
 from inference.engine.engine import Engine, EngineConfig
 from inference.engine.interface import DeviceHooks, EngineInfo
 from inference.loading.main_memory import main_memory
 from inference.loading.memory_plan import MOST_STORE, MemoryPlan, plan_memory
-from inference.loading.options import EngineOptions, has_gpu_driver
+from inference.loading.options import EngineOptions, has_gpu_driver, has_torch
 from inference.loading.placement import LoadPlan, Machine, Placement, plan_load
 from inference.text.healing import Healer, wants_healing
 from inference.text.tokenization import TextTokenizer
@@ -30,7 +30,7 @@ from kv_store.snapshots import FEWEST_SNAPSHOTS, Snapshots
 from kv_store.store import PagedStore
 from kv_store.tiers import MemoryStorage, Tier
 from protocol.errors import BadInput, BadModel, DeviceLost
-from protocol.installation import own_version
+from protocol.installation import TORCH, TORCH_REMEDY, is_of, own_version
 
 if TYPE_CHECKING:
     import torch
@@ -68,7 +68,8 @@ def examine(options: EngineOptions) -> Examined | None:
     architecture or tokenizer.
     """
     checkpoint = find_local_checkpoint(options.model)
-    return None if checkpoint is None else _examine(options, checkpoint, lambda _what, _share: None)
+    with _naming_what_needs_torch(options.model):
+        return None if checkpoint is None else _examine(options, checkpoint, lambda _what, _share: None)
 
 
 def _examine(options: EngineOptions, checkpoint: Checkpoint, report: ReportProgress) -> Examined:
@@ -83,7 +84,7 @@ def import_what_loading_needs() -> None:
     """Import what runs a model, ahead of the first request: torch, which takes a second, where a GPU may run it."""
     from inference.loading import kernel, tiers  # noqa: F401
 
-    if has_gpu_driver():
+    if has_gpu_driver() and has_torch():
         from inference.loading import components  # noqa: F401
 
 
@@ -99,24 +100,36 @@ def load_engine(options: EngineOptions, progress: ReportProgress | None = None, 
         examined = _examine(options, checkpoint, report)
     if options.threads < 0:
         raise BadInput(f"threads must be 0 or more, not {options.threads}")
-    if options.device == "cpu" or (options.device == "auto" and not has_gpu_driver()):
-        plan = plan_load(options, checkpoint, Machine("cpu"))
-        if plan.demand.on_kernel:
-            return _load_on_kernel(plan, options, checkpoint, examined, report)
-    return _load_with_torch(options, checkpoint, examined, report)
+    with _naming_what_needs_torch(checkpoint.name):
+        if options.device == "cpu" or (options.device == "auto" and not (has_gpu_driver() and has_torch())):
+            plan = plan_load(options, checkpoint, Machine("cpu"))
+            if plan.demand.on_kernel:
+                return _load_on_kernel(plan, options, checkpoint, examined, report)
+        return _load_with_torch(options, checkpoint, examined, report)
+
+
+@contextmanager
+def _naming_what_needs_torch(model: str) -> Iterator[None]:
+    """Where the extra `torch` is not installed, BadModel for a model that needs a package of it."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if not is_of(TORCH, error.name):
+            raise
+        raise BadModel(f"{model} needs PyTorch with these settings, and {error.name} is not installed: {TORCH_REMEDY}") from error
 
 
 def _load_on_kernel(
     plan: LoadPlan, options: EngineOptions, checkpoint: Checkpoint, examined: Examined, report: ReportProgress
 ) -> Engine:
     """Without torch, unless the weights or the layers need it."""
-    from inference.loading.kernel import load_on_kernel
+    from inference.loading.kernel import is_computed_by_torch, load_on_kernel
 
     shape = checkpoint.architecture
     assert isinstance(shape, Architecture), "the kernel has no other"
     log.info("%s runs on %s", checkpoint.name, plan.placement)
     _check_memory(plan, checkpoint.name)
-    if not isinstance(checkpoint, GgufCheckpoint):  # torch reads its weights, and on some CPUs computes long chunks
+    if is_computed_by_torch(checkpoint, shape, options.weights):
         _set_threads(options.threads)
     with ThreadPoolExecutor(1) as beside:  # what the tokenizer's tables take in Python, packing leaves free
         healing = beside.submit(_healer, options, examined.tokenizer)

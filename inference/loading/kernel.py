@@ -1,24 +1,21 @@
-"""Loads a model onto the CPU kernel; imports torch only for weights that are not stored as the kernel multiplies them."""
+"""Loads a model onto the CPU kernel; imports torch only where torch computes long chunks."""
 
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
 
 from inference.backends.cpu.library import choose_level, usable_cores
 from inference.backends.cpu.model import KernelModel, load_kernel_model
 from inference.backends.cpu.packing import WeightType
-from inference.backends.cpu.stored import Matrix, QuantizedGgufReader
-from inference.backends.layer_weights import StreamedWeights, WeightsSource
+from inference.backends.cpu.stored import Matrix, StoredReader
+from inference.backends.layer_weights import FileTensors, GgufTensors, StreamedWeights, WeightsSource
 from inference.checkpoints.architecture import Architecture
 from inference.checkpoints.checkpoint import Checkpoint
 from inference.checkpoints.gguf.file import GgufCheckpoint
 from inference.checkpoints.hub import ReportProgress
 from inference.checkpoints.tensors import stored_name
+from inference.loading.options import EngineOptions, has_torch
 from protocol.settings import Weights
-
-if TYPE_CHECKING:
-    from inference.loading.options import EngineOptions
 
 
 def load_on_kernel(
@@ -29,27 +26,29 @@ def load_on_kernel(
     if options.weights == "int8" or options.weights == "int4":
         weight_type = options.weights
     progress = partial(report, "reading the weights")
-    weights: WeightsSource[Matrix]
-    is_whole = False
-    if isinstance(checkpoint, GgufCheckpoint):
-        weights = StreamedWeights(shape, quantized_reader(checkpoint, shape, dtype, options.weights), progress)
-    else:
+    weights: WeightsSource[Matrix] = StreamedWeights(shape, stored_reader(checkpoint, shape, options.weights), progress)
+    is_whole = is_computed_by_torch(checkpoint, shape, options.weights)
+    if is_whole:
         import torch
 
         from inference.backends.llama.weights import TensorReader, read_decoder_weights
 
-        stored = getattr(torch, dtype) if options.weights == "auto" else None
-        reader = TensorReader(checkpoint.weights(), stored, torch.device("cpu"), partial(stored_name, shape))
-        is_whole = stored is not None and choose_level(None) == "portable" and not shape.kernel_alone
-        read = read_decoder_weights if is_whole else StreamedWeights
-        weights = read(shape, reader, progress)
+        name_of = partial(stored_name, shape)
+        reader = TensorReader(checkpoint.weights(), getattr(torch, dtype), torch.device("cpu"), name_of)
+        weights = read_decoder_weights(shape, reader, progress)
     threads = options.threads or usable_cores()
     return load_kernel_model(shape, checkpoint.config, weights, weight_type, dtype, context_tokens, threads, is_whole=is_whole)
 
 
-def quantized_reader(checkpoint: GgufCheckpoint, shape: Architecture, dtype: str, setting: Weights) -> QuantizedGgufReader:
+def is_computed_by_torch(checkpoint: Checkpoint, shape: Architecture, setting: Weights) -> bool:
+    """Whether torch computes long chunks, since this CPU has only the level "portable"; not where torch is missing."""
+    is_plain = setting == "auto" and not isinstance(checkpoint, GgufCheckpoint) and not shape.kernel_alone
+    return is_plain and choose_level(None) == "portable" and has_torch()
+
+
+def stored_reader(checkpoint: Checkpoint, shape: Architecture, setting: Weights) -> StoredReader:
     """ "auto" keeps the types of the file; another setting quantizes the matrices that do not have its type."""
     files = checkpoint.weights()
-    if setting == "int8" or setting == "int4":
-        return QuantizedGgufReader(files, shape, "float32", only=setting)
-    return QuantizedGgufReader(files, shape, dtype)
+    is_gguf = isinstance(checkpoint, GgufCheckpoint)
+    tensors = GgufTensors(files, shape) if is_gguf else FileTensors(files, partial(stored_name, shape))
+    return StoredReader(tensors, setting if setting == "int8" or setting == "int4" else None)

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import psutil
 
+from protocol.installation import version_of
 from protocol.settings import CoreSettings
 
 
@@ -70,6 +71,11 @@ def has_gpu_driver() -> bool:
         ctypes.CDLL("nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1")
         return True
     return False
+
+
+def has_torch() -> bool:
+    """Whether PyTorch is installed, which nothing imports before it is needed."""
+    return version_of("torch") is not None
 
 
 def find_gpus(environment: Mapping[str, str] = os.environ) -> tuple[Gpu, ...]:

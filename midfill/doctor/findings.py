@@ -18,7 +18,7 @@ from inference.loading.options import Gpu
 from lsp_server.context.index.database import index_folder
 from lsp_server.usage.statistics import statistics_file
 from protocol.errors import BadInput, BadSettings
-from protocol.installation import ENGINE, REMEDY, missing, version_of
+from protocol.installation import ENGINE, REMEDY, TORCH, TORCH_REMEDY, missing, version_of
 from protocol.messages import megabytes
 from protocol.rendezvous import cache_folder, runtime_folder
 from protocol.settings import SETTINGS, Settings, json_name, option_name, variable_name
@@ -64,7 +64,7 @@ def as_json(sections: Iterable[Section]) -> dict[str, Any]:
 def installed(settings: Settings) -> Section:
     """The versions of midfill and its packages; a missing one is a problem, the engine's if a core here needs them."""
     python = f"{platform.python_version()} ({sys.executable})"
-    midfill, *others = [(name, version_of(name) or "missing") for name in _SHOWN]
+    midfill, *others = [(name, version_of(name) or "not installed") for name in _SHOWN]
     problems = [f"the package {name} is missing: run `{sys.executable} -m pip install {name}`" for name in missing()]
     if not settings.core and (absent := missing(ENGINE)):
         problems.append(
@@ -88,8 +88,9 @@ def hardware(gpus: tuple[Gpu, ...]) -> Section:
         ("memory", f"{megabytes(memory.available)} free of {megabytes(memory.total)}"),
         ("disk", f"{megabytes(disk.free)} free in {home}"),
     ]
+    unused = "" if not missing(TORCH) else f"; unused, since PyTorch is not installed: {TORCH_REMEDY}"
     facts += [
-        (f"GPU {number}", f"{gpu.name}, {megabytes(gpu.free_bytes)} free of {megabytes(gpu.total_bytes)}")
+        (f"GPU {number}", f"{gpu.name}, {megabytes(gpu.free_bytes)} free of {megabytes(gpu.total_bytes)}{unused}")
         for number, gpu in enumerate(gpus)
     ]
     if not gpus:

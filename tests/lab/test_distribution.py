@@ -20,7 +20,7 @@ def test_it_needs_midfill_in_its_own_version() -> None:
     lab, product = project(ROOT / "lab"), project(ROOT)
     assert lab["version"] == product["version"]
     first, *own = lab["dependencies"]
-    assert first == f"midfill[engine]=={lab['version']}"
+    assert first == f"midfill[engine,torch]=={lab['version']}"
     assert not {*own} & {*product["dependencies"], *product["optional-dependencies"]["engine"]}
 
 

@@ -1,4 +1,4 @@
-"""midfill as `pip install midfill` leaves it: without torch, transformers and what else only the engine needs."""
+"""midfill as `pip install midfill` and `midfill[core]` leave it: without the engine's packages, or without torch's."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from protocol.installation import ENGINE, missing
+from protocol.installation import ENGINE, TORCH, missing
 from tests.packaging.commands import SESSION, run
 
 REPOSITORY = Path(__file__).parents[2]
@@ -15,12 +15,13 @@ TRACE = REPOSITORY / "tests" / "data" / "rustcode-3000-3400.json.gz"
 # As in an environment without these packages: they can be neither imported nor found by their metadata.
 HIDE = """
 import importlib.metadata, sys
-from protocol.installation import ENGINE, is_of_engine, _required
+from protocol.installation import _required, is_of
+extras = {extras}
 class Hidden:
     def find_spec(self, name, path=None, target=None):
-        if is_of_engine(name):
+        if any(is_of(extra, name) for extra in extras):
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
-names, version = _required(ENGINE), importlib.metadata.version
+names, version = sum(map(_required, extras), []), importlib.metadata.version
 def hidden(name):
     if name in names:
         raise importlib.metadata.PackageNotFoundError(name)
@@ -30,11 +31,15 @@ sys.meta_path.insert(0, Hidden())
 """
 
 
+def without(extras: list[str], folder: Path) -> dict[str, str]:
+    """Variables with which Python has no package of these extras, in child processes either."""
+    (folder / "sitecustomize.py").write_text(HIDE.replace("{extras}", repr(extras)))
+    return {"PYTHONPATH": f"{folder}:{REPOSITORY}"}
+
+
 @pytest.fixture
 def without_engine(tmp_path: Path) -> dict[str, str]:
-    """Variables with which Python has no package of the engine, in child processes either."""
-    (tmp_path / "sitecustomize.py").write_text(HIDE)
-    return {"PYTHONPATH": f"{tmp_path}:{REPOSITORY}"}
+    return without([ENGINE, TORCH], tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -44,7 +49,7 @@ def without_engine(tmp_path: Path) -> dict[str, str]:
         (["--version"], 0, "0."),
         (["core", "list"], 0, "no core is running"),
         (["stats"], 0, "No suggestion was shown yet"),
-        (["doctor"], 1, "a core on this machine needs the engine, and accelerate,"),
+        (["doctor"], 1, "a core on this machine needs the engine, and gguf,"),
         (["doctor", "--core", "ws://127.0.0.1:1"], 1, "other machine"),
         (["complete", "README.md:1:1", "--core", "ws://127.0.0.1:1", "--core-token", "t"], 1, "127.0.0.1:1"),
         (["complete", "README.md:1:1"], 2, "needs the engine (No module named"),
@@ -76,5 +81,20 @@ def test_the_language_server_starts(tmp_path: Path, without_engine: dict[str, st
     assert (done.returncode, done.stderr) == (0, "")
 
 
+@pytest.mark.parametrize(
+    ("options", "status", "said"),
+    [
+        (["--model", "tiny"], 0, "self"),
+        (["--model", "tiny", "--device", "cuda"], 2, "tiny needs PyTorch with these settings, and torch is not installed: run"),
+    ],
+)
+def test_the_kernel_needs_no_torch(options: list[str], status: int, said: str, tmp_path: Path) -> None:
+    (tmp_path / "demo.py").write_text("class A:\n    def f(self, name):\n        ")
+    complete = [sys.executable, "-m", "midfill", "complete", "demo.py:3:9", "--no-start-core"]
+    done = run([*complete, *options], tmp_path, **without([TORCH], tmp_path))
+    assert said in done.stdout + done.stderr
+    assert done.returncode == status
+
+
 def test_nothing_is_hidden_from_the_tests() -> None:
-    assert missing() == missing(ENGINE) == []
+    assert missing() == missing(ENGINE) == missing(TORCH) == []

@@ -65,33 +65,37 @@ async function remove(folder: string): Promise<void> {
   await rm(folder, { recursive: true, force: true });
 }
 
+export type Engine = "none" | "kernel" | "torch";
+
 /** What pip is to install: requirements that name files alone, and its options. */
 export interface Choice {
   /** The folder with the bundled wheels and the tested versions of what they require. */
   carried: string;
-  /** Whether a core is to run on this machine, which needs PyTorch and a model. */
-  withEngine: boolean;
+  /** What runs models on this machine: nothing, the CPU kernel, or also PyTorch, for GPUs and other models. */
+  engine: Engine;
 }
 
 /**
  * pip's arguments; InstallationError if this build lacks a wheel. midfill and the distributions of its models are on no
  * package index, so any account could register their names: each is given as a file.
  */
-export function requirementsOf({ carried, withEngine }: Choice): string[] {
+export function requirementsOf({ carried, engine }: Choice): string[] {
   const wheels = existsSync(carried) ? readdirSync(carried).filter((name) => name.endsWith(".whl")) : [];
   const midfill = wheels.find((name) => name.startsWith("midfill-"));
   const models = wheels.filter((name) => name.startsWith("midfill_model"));
   if (midfill === undefined) {
     throw lacking("midfill");
   }
-  if (models.length === 0 && withEngine) {
+  if (models.length === 0 && engine !== "none") {
     throw lacking("models");
   }
   const source = pathToFileURL(path.join(carried, midfill)).href;
   const tested = ["--constraint", path.join(carried, "constraints.txt")];
-  return withEngine
-    ? [`midfill[core] @ ${source}`, ...models.map((model) => path.join(carried, model)), ...tested]
-    : [`midfill @ ${source}`, ...tested];
+  if (engine === "none") {
+    return [`midfill @ ${source}`, ...tested];
+  }
+  const extras = engine === "torch" ? "core,torch" : "core";
+  return [`midfill[${extras}] @ ${source}`, ...models.map((model) => path.join(carried, model)), ...tested];
 }
 
 function lacking(what: string): InstallationError {

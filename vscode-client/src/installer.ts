@@ -3,7 +3,7 @@
 import * as vscode from "vscode";
 
 import * as config from "./config.ts";
-import { findPython, install, InstallationError, requirementsOf } from "./installation.ts";
+import { findPython, install, InstallationError, requirementsOf, type Engine } from "./installation.ts";
 import { chosenInterpreters } from "./python.ts";
 import type { Server } from "./server.ts";
 
@@ -31,10 +31,10 @@ export class Installer {
     const question =
       `midfill: found no midfill command${where}. ` +
       "Install the bundled one into an environment of its own?" +
-      (config.coreAddress() === "" ? " It needs PyTorch, a download of up to several gigabytes." : "");
+      (config.coreAddress() === "" ? " It downloads about 40 MB of Python packages." : "");
     const answer = await vscode.window.showInformationMessage(question, INSTALL, CHOOSE, NEVER);
     if (answer === INSTALL) {
-      await this.install();
+      await this.install("kernel");
     } else if (answer === CHOOSE) {
       await this.choosePath();
     } else if (answer === NEVER) {
@@ -45,10 +45,16 @@ export class Installer {
   /** Ask which command to use: the bundled midfill, or one that is there. */
   async choose(): Promise<void> {
     const bundled = { label: "Install the bundled midfill", detail: "into a Python environment of the extension's own" };
+    const torch = {
+      label: "Install it with PyTorch",
+      detail: "for NVIDIA GPUs, and for models that the CPU kernel does not run; up to several gigabytes",
+    };
     const path = { label: CHOOSE, detail: "for example .venv/bin/midfill in a clone of midfill" };
-    const chosen = await vscode.window.showQuickPick([bundled, path], { title: "The midfill command" });
-    if (chosen !== undefined) {
-      await (chosen === bundled ? this.install() : this.choosePath());
+    const chosen = await vscode.window.showQuickPick([bundled, torch, path], { title: "The midfill command" });
+    if (chosen === path) {
+      await this.choosePath();
+    } else if (chosen !== undefined) {
+      await this.install(chosen === torch ? "torch" : "kernel");
     }
   }
 
@@ -59,7 +65,8 @@ export class Installer {
     }
   }
 
-  private async install(): Promise<void> {
+  /** Install midfill; without an engine if the settings name a core on another machine. */
+  private async install(engine: Engine): Promise<void> {
     if (this.running) {
       return;
     }
@@ -68,7 +75,7 @@ export class Installer {
       await this.server.stop(); // it may run from the environment that is replaced
       await vscode.window.withProgress(
         { location: vscode.ProgressLocation.Notification, title: "midfill", cancellable: true },
-        (progress, token) => this.installShowing(progress, token),
+        (progress, token) => this.installShowing(engine, progress, token),
       );
       if (config.serverPath() !== "") {
         await config.setServerPath(""); // it named a missing command
@@ -82,6 +89,7 @@ export class Installer {
   }
 
   private async installShowing(
+    engine: Engine,
     progress: vscode.Progress<{ message: string }>,
     token: vscode.CancellationToken,
   ): Promise<void> {
@@ -94,7 +102,7 @@ export class Installer {
       environment: this.places.environment,
       requirements: requirementsOf({
         carried: this.places.carried,
-        withEngine: config.coreAddress() === "",
+        engine: config.coreAddress() === "" ? engine : "none",
       }),
       onStep: (step) => {
         progress.report({ message: step });

@@ -113,15 +113,16 @@ test("the bundled wheels are installed by their files, in the tested versions of
   const wheel = `file://${carried}/midfill-0.1.0-py3-none-any.whl`;
   const models = MODELS.map((model) => `${carried}/${model}`);
   const tested = ["--constraint", `${carried}/constraints.txt`];
-  assert.deepEqual(requirementsOf({ carried, withEngine: true }), [`midfill[core] @ ${wheel}`, ...models, ...tested]);
-  assert.deepEqual(requirementsOf({ carried, withEngine: false }), [`midfill @ ${wheel}`, ...tested]);
+  assert.deepEqual(requirementsOf({ carried, engine: "torch" }), [`midfill[core,torch] @ ${wheel}`, ...models, ...tested]);
+  assert.deepEqual(requirementsOf({ carried, engine: "kernel" }), [`midfill[core] @ ${wheel}`, ...models, ...tested]);
+  assert.deepEqual(requirementsOf({ carried, engine: "none" }), [`midfill @ ${wheel}`, ...tested]);
 });
 
 test("a build without wheels says so", (context) => {
-  assert.throws(() => requirementsOf({ carried: "/nowhere", withEngine: true }), /bundles no midfill/);
+  assert.throws(() => requirementsOf({ carried: "/nowhere", engine: "kernel" }), /bundles no midfill/);
   const carried = scratchFolder(context);
   writeFileSync(path.join(carried, "midfill-0.1.0-py3-none-any.whl"), "");
-  assert.throws(() => requirementsOf({ carried, withEngine: true }), /bundles no models/);
+  assert.throws(() => requirementsOf({ carried, engine: "kernel" }), /bundles no models/);
 });
 
 test("a platform's package carries its own wheels, of its own version", () => {

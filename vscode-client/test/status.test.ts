@@ -38,7 +38,7 @@ test("before the server runs, the item tells what the extension does", () => {
   for (const name of ["looking", "starting"] as const) {
     assert.equal(text({ phase: { name } }), "$(loading~spin) midfill: starting");
   }
-  assert.match(view({ ...RUNNING, phase: { name: "installing", step: "Collecting torch" } }).tooltip, /Collecting torch/);
+  assert.match(view({ ...RUNNING, phase: { name: "installing", step: "Collecting numpy" } }).tooltip, /Collecting numpy/);
 });
 
 test("a failure is marked, and its reason is in the tooltip", () => {

@@ -58,7 +58,7 @@ MAX_NEW_TOKENS = 32
 """Most new tokens in one call, as in model.h."""
 
 PACKERS = 2
-"""Threads that pack the layers of a GGUF file: the kernel's library does most of it, and Python's lock is free meanwhile."""
+"""Threads that pack the layers of a file: the kernel's library does most of it, and Python's lock is free meanwhile."""
 
 KV_DTYPES: Sequence[str] = ("float32", "bfloat16")  # by their numbers in model.h
 
@@ -186,7 +186,7 @@ class KernelDecoder:
         shape = self.architecture
         outer = vocabulary_type(weight_type)
         largest = weights.head
-        packers = PACKERS if isinstance(largest, StoredMatrix) else 1  # of tensors, memory is to hold one layer
+        packers = PACKERS if isinstance(largest, StoredMatrix) else 1  # of weights in memory, it is to hold one layer
         head = self._matrix(pack_matrix(largest, None, outer))
         del largest
         embedding = head if shape.tied_embeddings else self._matrix(pack_matrix(weights.embedding, None, outer))

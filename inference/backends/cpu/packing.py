@@ -64,11 +64,8 @@ def pad_vector(vector: Any, unit: int) -> Array:
 
 def pack_matrix(weight: Matrix, bias: Any, weight_type: WeightType) -> PackedMatrix:
     """weight: [rows, columns], of any floating dtype, or quantized, which keeps its type; bias: [rows]."""
-    packed_type: PackedType = weight_type
-    if isinstance(weight, QuantizedMatrix | StoredMatrix):
-        packed_type = weight.type
-    elif weight_type == "float32":
-        packed_type = _narrowest(weight)
+    stored_type = weight.type if isinstance(weight, QuantizedMatrix | StoredMatrix) else None
+    packed_type: PackedType = stored_type or (_narrowest(weight) if weight_type == "float32" else weight_type)
     rows, columns = padded(weight.shape[0], UNIT), padded(weight.shape[1], BLOCK)
     weights, scales = _allocate(rows // UNIT, columns, packed_type)
     unit = 0
@@ -93,7 +90,8 @@ def pack_gate_up(weight: Matrix, bias: Any, weight_type: WeightType) -> PackedMa
 
 def _narrowest(weight: Any) -> PackedType:
     """The narrowest type that represents the weight exactly, as for a checkpoint stored in it."""
-    if "bfloat16" in str(weight.dtype) or all(map(_fits_bfloat16, _pieces(weight))):
+    is_stored = isinstance(weight, StoredMatrix)  # then its pieces are read from the file, twice
+    if (weight.is_bfloat16 if is_stored else "bfloat16" in str(weight.dtype)) or all(map(_fits_bfloat16, _pieces(weight))):
         return "narrow_float32"
     return "float16" if all(map(_fits_float16, _pieces(weight))) else "float32"
 

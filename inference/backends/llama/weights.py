@@ -8,11 +8,11 @@ from dataclasses import dataclass, fields
 import torch
 from torch import Tensor
 
-from inference.backends.layer_weights import GgufTensors, LayerWeights, StreamedWeights, WeightsReader
+from inference.backends.layer_weights import FileTensors, GgufTensors, LayerWeights, StreamedWeights, WeightsReader
 from inference.checkpoints.architecture import Architecture
 from inference.checkpoints.gguf import blocks as gguf_blocks
-from inference.checkpoints.weights import WeightsFile, read_rows, read_stored
-from protocol.errors import BadModel
+from inference.checkpoints.stored_bytes import read_rows, read_stored
+from inference.checkpoints.weights import WeightsFile
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,27 +34,18 @@ class DecoderWeights:
 
 
 _NUMBERS = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
-"""By the format's names; others need the scales of a quantization."""
 
 
-class TensorReader:
+class TensorReader(FileTensors):
     """Implements `WeightsReader` for safetensors files."""
 
     def __init__(
-        self,
-        files: Sequence[WeightsFile],
-        dtype: torch.dtype | None,
-        device: torch.device,
-        stored_name: Callable[[str], str] = str,
+        self, files: Sequence[WeightsFile], dtype: torch.dtype, device: torch.device, stored_name: Callable[[str], str] = str
     ) -> None:
-        """dtype: of the tensors that are returned; None keeps that of the file. stored_name: of ours, in the file."""
-        self._stored = {name: (file.path, tensor) for file in files for name, tensor in file.tensors.items()}
-        self._stored_name = stored_name
+        """dtype: of the tensors that are returned."""
+        super().__init__(files, stored_name)
         self._dtype = dtype
         self._device = device
-
-    def has(self, name: str) -> bool:
-        return self._stored_name(name) in self._stored
 
     def taps(self, name: str, channels: int, width: int) -> Tensor:
         return self._read(name, channels, 1, width).squeeze(1)
@@ -70,15 +61,8 @@ class TensorReader:
         return tensors[0] if len(tensors) == 1 else torch.cat(tensors)
 
     def _read(self, name: str, *shape: int) -> Tensor:
-        name = self._stored_name(name)
-        if name not in self._stored:
-            raise BadModel(f"the checkpoint has no tensor {name!r}: it is incomplete, or has another architecture")
-        path, tensor = self._stored[name]
-        if tensor.shape != shape:
-            raise BadModel(f"{path}: {name} has the shape {tensor.shape}, but config.json implies {shape}")
-        if tensor.type_name not in _NUMBERS:
-            raise BadModel(f"{path}: {name} is of the dtype {tensor.type_name}, expected {', '.join(_NUMBERS)}")
-        numbers = torch.from_numpy(read_stored(path, tensor.start, tensor.stop - tensor.start))
+        file, tensor = self.find(name, *shape)
+        numbers = torch.from_numpy(read_stored(file.path, tensor.start, tensor.stop - tensor.start))
         return numbers.view(_NUMBERS[tensor.type_name]).view(shape).to(self._device, self._dtype)
 
 

@@ -9,7 +9,7 @@ import { test } from "node:test";
 import { OPENING, READY, TEXT, until, Workbench, type Window } from "./workbench.ts";
 
 const VSIX = process.env.E2E_VSIX;
-const INSTALLATION_MS = 15 * 60_000; // PyTorch is a large download
+const INSTALLATION_MS = 5 * 60_000
 
 /** Type, key by key, until there is ghost text. */
 async function typeUntilGhost(window: Window): Promise<void> {

@@ -140,7 +140,7 @@ def test_weights_that_others_have_quantized_are_refused(options: EngineOptions, 
     tensors = load_file(folder / "model.safetensors")
     tensors["model.layers.0.mlp.up_proj.weight"] = tensors["model.layers.0.mlp.up_proj.weight"].to(torch.float8_e4m3fn)
     save_file(tensors, folder / "model.safetensors")
-    with pytest.raises(BadModel, match=r"up_proj.weight is of the dtype F8_E4M3, expected F64, F32"):
+    with pytest.raises(BadModel, match=r"up_proj.weight is of the type F8_E4M3, expected F64, F32"):
         load_engine(replace(options, model=str(folder)))
 
 

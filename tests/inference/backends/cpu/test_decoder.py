@@ -17,8 +17,8 @@ from torch import Tensor
 from inference.backends.cpu.decoder import KernelDecoder, _each
 from inference.backends.cpu.library import LEVELS, CLayerWeights, Level, levels
 from inference.backends.cpu.packing import WeightType
-from inference.backends.cpu.stored import Matrix, QuantizedGgufReader, StoredMatrix
-from inference.backends.layer_weights import LayerWeights, StreamedWeights
+from inference.backends.cpu.stored import Matrix, StoredMatrix, StoredReader
+from inference.backends.layer_weights import GgufTensors, LayerWeights, StreamedWeights
 from inference.backends.llama.decoder import Decoder, rotation_tables
 from inference.backends.llama.weights import DecoderWeights, GgufReader, read_decoder_weights
 from inference.backends.model import Chunk
@@ -255,7 +255,7 @@ def test_queries_and_values_of_different_types_keep_them(tmp_path: Path) -> None
     folder = write_checkpoint(tmp_path / "model", **KERNEL_SHAPE, attention_bias=True)
     checkpoint = open_checkpoint(write_gguf(tmp_path / "tiny.gguf", folder, "Q5_1", attn_v="Q8_0"), "tiny")
     shape = read_architecture(checkpoint.config, "tiny")
-    reader = QuantizedGgufReader(checkpoint.weights(), shape, torch.float32)
+    reader = StoredReader(GgufTensors(checkpoint.weights(), shape))
     qkv = next(iter(StreamedWeights(shape, reader, lambda _: None).layers)).qkv
     assert isinstance(qkv, StoredMatrix)
     assert [part.type for part in qkv.by_type()] == ["int5", "int8"]
