@@ -12,8 +12,13 @@ _OPENERS = "([{"
 _CLOSERS = ")]}"
 HEREDOC = "<<"
 """What a quote begins with that opens a heredoc."""
-# Up to the line of its word, or only as far as the word if that line is yet to come. In capitals, since a shift has a variable.
-_HEREDOC = r"""(?<![<\d)\]])(?:%s)[-~]?["'`\\]?(?P<word>[A-Z_]\w*)(?:.*?[\r\n][^\S\r\n]*(?P=word)\b|(?P<goes_on>))"""
+# Up to the line of its word, or only as far as the word if that line is yet to come. Where a shift may have a variable there,
+# a word that is neither quoted nor marked begins with a capital.
+_HEREDOC = (
+    r"""(?<![<\d)\]])(?:%s)(?:[-~]?["'`\\]|[-~](?=\w)|%s)(?P<word>[A-Za-z_]\w*)"""
+    r"""(?:.*?[\r\n][^\S\r\n]*(?P=word)\b|(?P<goes_on>))"""
+)
+_ARITHMETIC = r"\(\([^\r\n]*?\)\)"  # of shells, where `<<` shifts
 
 
 def columns(white_space: str, tab_columns: int = 4) -> int:
@@ -76,7 +81,8 @@ def _is_quoted(text: str, rule: StopRule, indent: int) -> bool:
     opened, begin = "", 0
     patterns = [r"\\.", *(re.escape(quote) for quote in rule.quotes if not quote.startswith(HEREDOC))]
     if operators := [re.escape(quote) for quote in rule.quotes if quote.startswith(HEREDOC)]:
-        patterns.append(_HEREDOC % "|".join(operators))
+        has_shift = HEREDOC in rule.quotes and f"{HEREDOC} " not in rule.quotes  # a space would make one of the other
+        patterns += [_ARITHMETIC, _HEREDOC % ("|".join(operators), "(?=[A-Z_])" if has_shift else "")]
     for found in re.finditer("|".join(patterns), text, re.DOTALL):
         if found.group() == opened:
             opened = ""

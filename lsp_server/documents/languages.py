@@ -88,7 +88,7 @@ class Language:
     Attributes:
         files: the suffixes of its files, and whole names of files without one.
         lexer: the name of its lexer in Pygments; empty without one.
-        closers: what the last line of a block begins with, besides brackets and tags.
+        closers: what the last line of a block begins with, besides brackets and tags; if `ends_by_depth`, one of a script's.
         openers: the words that one of `closers` closes, as a regular expression; empty for tags.
         joining: what a line may begin with that is as deep as the header above it and belongs to its block.
         labels: the same, but one of them is no header of another.
@@ -119,6 +119,11 @@ class Language:
     def quotes(self) -> tuple[str, ...]:
         """What a string of several lines begins and ends with, if known."""
         return _QUOTES.get(self.id, ())
+
+    @property
+    def has_formulas(self) -> bool:
+        """Whether a formula stands between dollar signs."""
+        return self.id in {"latex", "markdown", "tex"}
 
 
 def related(language_id: str, other: str) -> bool:
@@ -168,9 +173,9 @@ def _markup(language_id: str, files: str, lexer: str = "") -> Language:
     return Language(language_id, tuple(files.split()), lexer, ("{%", "{{/"))
 
 
-def _spaced(language_id: str, files: str, lexer: str = "", *joining: str) -> Language:
+def _spaced(language_id: str, files: str, lexer: str = "", *joining: str, closers: tuple[str, ...] = ()) -> Language:
     """A language in which columns are syntax."""
-    return Language(language_id, tuple(files.split()), lexer, joining=joining, ends_by_depth=True, spaced=True)
+    return Language(language_id, tuple(files.split()), lexer, closers, joining=joining, ends_by_depth=True, spaced=True)
 
 
 _LANGUAGES = (
@@ -247,9 +252,9 @@ _LANGUAGES = (
     Language("toml", (".toml",), "toml"),
     Language("ini", (".ini", ".cfg", ".properties"), "ini"),
     Language("diff", (".diff", ".patch"), "diff"),
-    _spaced("yaml", ".yaml .yml", "yaml", "- "),
-    _spaced("markdown", ".md .markdown"),
-    _spaced("restructuredtext", ".rst"),
+    _spaced("yaml", ".yaml .yml", "yaml", "- ", closers=_END_WORDS),
+    _spaced("markdown", ".md .markdown", closers=_END_WORDS),
+    _spaced("restructuredtext", ".rst", closers=_END_WORDS),
     _spaced("plaintext", ".txt"),
     _spaced("git-commit", "COMMIT_EDITMSG"),
     _spaced("scminput", ""),  # VS Code's input of a commit message

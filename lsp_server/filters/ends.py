@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import re
 
-from lsp_server.documents.languages import indentation
-from lsp_server.documents.lexing import OPENER_OF
+from lsp_server.documents.languages import indentation, leading_space
+from lsp_server.documents.lexing import CLOSER_OF, OPENER_OF
 from lsp_server.filters.cursor_context import CursorContext, Insertion
 from protocol.messages import StopRule
 from protocol.stopping import HEREDOC, begins_with, find_stop
 
 _OPENERS = ("(", "[", "{")
 _CLOSING_TAG = re.compile(r"</([\w:.-]+)")
+_EMBEDDED = re.compile(r"\b(?:then|else|do)$")  # what a header of a script ends with, in a document of another language
 
 
 def stop_rule(context: CursorContext) -> StopRule:
@@ -30,7 +31,7 @@ def stop_rule(context: CursorContext) -> StopRule:
         indent=depth if is_blank else depth + 1,
         one_line=not is_blank and not header.endswith(_OPENERS),
         opens=not is_blank and header.endswith(_OPENERS + ((":",) if known.ends_by_depth and not known.spaced else ())),
-        closers=known.all_closers if _lacks_closer(context, depth) else (),
+        closers=_lacking_closers(context, depth),
         joining=() if is_blank else _joining(context),
         depthless=known.depthless,
         quotes=_own_quotes(context),
@@ -53,16 +54,35 @@ def _own_quotes(context: CursorContext) -> tuple[str, ...]:
     return () if is_open else quotes
 
 
-def _lacks_closer(context: CursorContext, depth: int) -> bool:
-    """Whether no line below closes the block around the cursor's blank line, or the one that its line opens."""
-    header, width = context.before, context.tab_columns
+def _lacking_closers(context: CursorContext, depth: int) -> tuple[str, ...]:
+    """What the closing line may begin with of the block around the cursor's blank line, or of the one that its line opens.
+
+    Nothing if a line below is that line.
+    """
+    header, width, known = context.before, context.tab_columns, context.language
     if not header.strip():
         above = (line for line in reversed(context.filled_above) if indentation(line, width) < depth)
         header = next(above, "")
         depth = indentation(header, width)
+    header = header.rstrip()
+    closers = known.all_closers + (known.closers if known.ends_by_depth and _EMBEDDED.search(header) else ())
     line = next((line for line in context.filled_below if indentation(line, width) <= depth), "")
-    has_one = indentation(line, width) == depth and _closes(line.lstrip(), header.rstrip(), context.language.all_closers)
-    return not has_one or context.lacking.get(line.lstrip()[0], 0) > 0  # it may close a block around, as deep
+    has_one = indentation(line, width) == depth and _closes(line.lstrip(), header, closers)
+    return () if has_one and not _is_lacking(line, context) else closers  # it may close a block around, as deep
+
+
+def _is_lacking(line: str, context: CursorContext) -> bool:
+    """Whether the document has too few of the bracket that the line begins with, or at its depth of its closing word.
+
+    A module's words stand often as deep as those of its functions.
+    """
+    known = context.language
+    if line.lstrip()[:1] in OPENER_OF or not known.openers:
+        return context.lacking.get(line.lstrip()[:1], 0) > 0
+    word, begin = rf"(?:{'|'.join(map(re.escape, known.closers))})\b", f"^{leading_space(line)}"
+    opened = rf"{begin}(?=\S)(?!.*\b{word})(?:{known.openers}|.*{known.openers}(?: \|.*\|)?[ \t\r]*$)"
+    text = "".join(context.document)
+    return len(re.findall(opened, text, re.MULTILINE)) > len(re.findall(begin + word, text, re.MULTILINE))
 
 
 def _closes(line: str, header: str, closers: tuple[str, ...]) -> bool:
@@ -72,7 +92,8 @@ def _closes(line: str, header: str, closers: tuple[str, ...]) -> bool:
         return header.count(opener) > header.count(line[0])
     if tag := _CLOSING_TAG.match(line):
         return f"<{tag.group(1)}" in header
-    if header.endswith(_OPENERS):
+    surplus = ((header.count(one) - header.count(other), line.count(other) - line.count(one)) for one, other in CLOSER_OF.items())
+    if any(opened > max(0, closed) for opened, closed in surplus):
         return False  # a word closes no bracket
     ends_in_word = header[-1:].isalnum()  # as `do` and `else`: `;;` closes none of them
     return any(begins_with(line, closer) for closer in closers if closer[-1].isalnum() or not ends_in_word)
@@ -99,7 +120,7 @@ def _closes_twice(line: str, above: str, rule: StopRule, context: CursorContext)
         context.filled_below[:1] == (line.rstrip(),)
         and indentation(line, rule.tab_columns) < (rule.indent or 0)
         and any(begins_with(line.lstrip(), closer) for closer in rule.closers)
-        and context.lacking.get(bracket, 0) <= 0
+        and not _is_lacking(line, context)
         and (opener is None or above.count(opener) <= above.count(bracket))
     )
 

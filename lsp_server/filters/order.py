@@ -15,6 +15,7 @@ from lsp_server.filters.indentation import (
     use_line_ends,
 )
 from lsp_server.filters.repeats import (
+    close_formula,
     close_hidden,
     cut_at_next_lines,
     drop_rest_of_line,
@@ -51,6 +52,7 @@ FIT: tuple[Rule, ...] = (
     Rule(close_hidden, "closes what is closed already"),
     Rule(drop_rest_of_line, "says what stands behind the cursor"),
     Rule(drop_surplus_tags, "closes what is closed already"),
+    Rule(close_formula, "closes what is closed already"),
     Rule(drop_statement_end, "ends a statement that the line goes on with"),
     Rule(leave_closers, "closes what is closed already"),
     Rule(drop_surplus_closers, "closes what is closed already"),

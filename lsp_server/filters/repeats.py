@@ -73,6 +73,19 @@ def _quotes(text: str, quote: str, *, has_escapes: bool) -> list[int]:
     return [found.start() for found in re.finditer(f"{skipped}({re.escape(quote)})", text, re.DOTALL) if found.group(1)]
 
 
+_FORMULA_EDGE = re.compile(r"\\.|(\$)", re.DOTALL)
+_FORMULA_END = re.compile(r"\$(?![\w\\({$])")
+
+
+def close_formula(insertion: Insertion, context: CursorContext) -> Insertion:
+    """Replace the `$` behind the cursor if the text closes the line's formula, and does not open another one."""
+    place = insertion.replaced
+    is_odd = [sum(map(bool, _FORMULA_EDGE.findall(text))) % 2 for text in (context.before, insertion.text)]
+    if context.language.has_formulas and all(is_odd) and _FORMULA_END.match(context.after, place):
+        return replace(insertion, replaced=place + 1)
+    return insertion
+
+
 _MEMBER = re.compile(r"(?:\?\.|\.|->|::)\w")
 
 

@@ -67,6 +67,17 @@ def test_stop_rule(line: str, indent: int | None, *, one_line: bool) -> None:
         ("objective-cpp", "@interface A : B\n  ║\n\n@end\n", False),
         ("shellscript", "a)\n    for b in c; do║\n    ;;\n", True),
         ("shellscript", "a)║\n;;\n", False),
+        ("cmake", "    if (NOT a) # (b)\n        ║\n    endif()\n", False),
+        ("cmake", "    if (NOT a # b\n        ║\n    endif()\n", True),
+        ("ocaml", "module A (B : sig║\n  open B\nend\n", True),
+        ("lua", "f(function()║\nend)\n", False),
+        # the word closes what stands around, as deep
+        ("julia", "module A\n\nfunction f(x)║\n\nend\n", True),
+        ("julia", "module A\n\nfunction f(x)║\nend\n\nend\n", False),
+        ("ruby", "module A\nclass B\n  ║\nend\n", True),
+        ("ruby", "module A\nclass B\n  ║\nend\nend\n", False),
+        ("ruby", "f do |a|\n  b\nend\ng do |a|║\nend\n", False),
+        ("elixir", "defmodule A do\nalias B\ndef f do║\nend\n", True),
     ],
 )
 def test_the_rule_has_closers_where_the_document_lacks_one(language: str, marked: str, *, lacks: bool) -> None:
@@ -111,6 +122,13 @@ def test_what_joins_a_block_is_its_languages() -> None:
         ("c", "struct size {║", "\n    int w;\n};\nint x;", "struct size {⟦\n    int w;\n};⟧"),
         ("typescript", "f(() => {║", "\n  g()\n}, 1);\nh()", "f(() => {⟦\n  g()\n}, 1);⟧"),
         ("typescript", "if (a) {║", "\n  b()\n} else {\n  c()\n}", "if (a) {⟦\n  b()\n} else⟧"),
+        # a script in a document of another language
+        ("yaml", "- |\n    if a; then║\n", "\n      b\n    fi\nc", "- |\n    if a; then⟦\n      b\n    fi⟧\n"),
+        ("markdown", "quote do║\n#=> b\n", "\n  a()\nend\nc", "quote do⟦\n  a()\nend⟧\n#=> b\n"),
+        ("yaml", "a:║\n", "\n  start: 1\nend: 2", "a:⟦\n  start: 1⟧\n"),
+        # what closes the module stays the module's
+        ("julia", "module A\nfunction f()║\nend\n", "\n    g()\nend\n", "module A\nfunction f()⟦\n    g()\nend⟧\nend\n"),
+        ("julia", "function f()\n    ║\nend\n", "g()\nend\n", "function f()\n    ⟦g()⟧\nend\n"),
         # on a blank line, through the line that closes what stands around it
         ("c", "    if (x) {\n        ║", "a();\n    }\n    b();", "    if (x) {\n        ⟦a();\n    }⟧"),
         ("python", "x = [\n    ║", "1,\n    2,\n]\ny", "x = [\n    ⟦1,\n    2,\n]⟧"),
@@ -119,6 +137,12 @@ def test_what_joins_a_block_is_its_languages() -> None:
         ("go", "\t║", "x := `\na`\n\ty(x)\n}\n\nfunc f", "\t⟦x := `\na`\n\ty(x)\n}⟧"),
         ("typescript", "  ║\n", "f(`\na\n`)\n  g()\nh()", "  ⟦f(`\na\n`)\n  g()⟧\n"),
         ("shellscript", "  ║", "cat <<EOF\na\nEOF\n  b\n}\n\nc", "  ⟦cat <<EOF\na\nEOF\n  b\n}⟧"),
+        ("shellscript", "  ║", "cat << eof\na\neof\n  b\n}\n\nc", "  ⟦cat << eof\na\neof\n  b\n}⟧"),
+        ("shellscript", "  ║", "cat <<<a\n}\na", "  ⟦cat <<<a\n}⟧"),
+        ("shellscript", "  ║", "x=$((1 <<a << b))\n}\na", "  ⟦x=$((1 <<a << b))\n}⟧"),
+        ("ruby", "  ║", "x = <<~sql\na\nsql\n  y\nend\n\ndef z", "  ⟦x = <<~sql\na\nsql\n  y\nend⟧"),
+        ("ruby", "  ║", "class <<self\nend\n\ndef self", "  ⟦class <<self\nend⟧"),
+        ("php", "    ║", "$a = <<<b\nc\nb;\n    c();\n}\n\nd();", "    ⟦$a = <<<b\nc\nb;\n    c();\n}⟧"),
         ("ruby", "  ║", "x = <<~SQL.strip\na\nSQL\n  y\nend\n\ndef z", "  ⟦x = <<~SQL.strip\na\nSQL\n  y\nend⟧"),
         ("php", "    ║", "$a = <<<'A'\nb\nA;\n    c();\n}\n\nd();", "    ⟦$a = <<<'A'\nb\nA;\n    c();\n}⟧"),
         ("perl", "    ║", 'print <<"A";\nb\nA\n    c();\n}\n\nd();', '    ⟦print <<"A";\nb\nA\n    c();\n}⟧'),

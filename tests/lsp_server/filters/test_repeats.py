@@ -267,3 +267,20 @@ def test_the_beginning_of_the_next_line_repeats_it_where_the_text_was_cut() -> N
     assert filtered(cut_at_next_lines, marked, "retu", is_cut=True) == marked
     imports, text = "║\nimport os.path\nimport re\n", "import os\nimport re"  # the first line is whole
     assert filtered(cut_at_next_lines, imports, text, is_cut=True) == imports.replace("║", f"⟦{text}⟧")
+
+
+@pytest.mark.parametrize(
+    ("language", "marked", "text", "expected"),
+    [
+        ("latex", "Let $f(║)$", "x)$ be continuous", "Let $f(⟦x)$ be continuous⟧"),
+        ("latex", "Let $║$.", "x$ be one", "Let $⟦x$ be one⟧."),
+        ("latex", "Let $║$", "x$ and $y$", "Let $⟦x$ and $y⟧$"),
+        ("latex", "Let $║$", "x$", "Let $⟦x⟧$"),
+        ("markdown", "It costs $5 or ║$6", "$7, then ", "It costs $5 or ⟦$7, then ⟧$6"),
+        ("latex", "It costs \\$5 or ║$, then", "$x", "It costs \\$5 or ⟦$x⟧$, then"),
+        ("shellscript", "echo $(f ║)$a", "b)$c", "echo $(f ⟦b)$c⟧$a"),
+        ("shellscript", "echo $║$", "b$c", "echo $⟦b$c⟧$"),
+    ],
+)
+def test_a_formula_is_closed_once(language: str, marked: str, text: str, expected: str) -> None:
+    assert suggested(marked, text, language) == expected
