@@ -76,6 +76,7 @@ _QUOTES = {
     "php": ("<<<",),
     "shellscript": ("<<", "<< "),
 }
+_NEED_LEXER = SCRIPTS - {"svelte", "vue"} | {"crystal", "ocaml", "perl", "ruby"}
 _CLOSERS = (")", "]", "}", "</", "/>")  # of every language, since its strings may hold text of others
 _LABELS = ("case", "default", "public:", "private:", "protected:")  # of braces; many styles do not indent them
 _END_WORDS = ("end", "fi", "done", "esac")  # the same, but where a block ends with its last deeper line
@@ -119,6 +120,11 @@ class Language:
     def quotes(self) -> tuple[str, ...]:
         """What a string of several lines begins and ends with, if known."""
         return _QUOTES.get(self.id, ())
+
+    @property
+    def needs_lexer(self) -> bool:
+        """Whether quotes do not show what a literal is: a regular expression may hold one, and a type begin with it."""
+        return self.id in _NEED_LEXER
 
     @property
     def has_formulas(self) -> bool:
