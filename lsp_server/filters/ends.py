@@ -12,7 +12,10 @@ from protocol.stopping import HEREDOC, begins_with, find_stop, opened_at_end
 
 _OPENERS = ("(", "[", "{")
 _CLOSING_TAG = re.compile(r"</([\w:.-]+)")
-_EMBEDDED = re.compile(r"\b(?:then|else|do)$")  # what a header of a script ends with, in a document of another language
+_EMBEDDED = re.compile(  # the header of a script in a document of another language, whose keys end with a colon
+    r"^\s*(?:local )?(?:begin|case|class|defmodule|defp?|for|function|if|macro|module|struct|unless|until|while)\b(?!:)"
+    r"|\b(?:then|else|do(?: \|.*\|)?|function\b[^()]*\([^()]*\))$"
+)
 
 
 def stop_rule(context: CursorContext) -> StopRule:

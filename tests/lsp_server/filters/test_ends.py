@@ -125,6 +125,10 @@ def test_what_joins_a_block_is_its_languages() -> None:
         # a script in a document of another language
         ("yaml", "- |\n    if a; then║\n", "\n      b\n    fi\nc", "- |\n    if a; then⟦\n      b\n    fi⟧\n"),
         ("markdown", "quote do║\n#=> b\n", "\n  a()\nend\nc", "quote do⟦\n  a()\nend⟧\n#=> b\n"),
+        ("markdown", "a.b do |c|║\n", "\n  d\nend\ne", "a.b do |c|⟦\n  d\nend⟧\n"),
+        ("markdown", "def a(b) : C║\n", "\n  d\nend\ne", "def a(b) : C⟦\n  d\nend⟧\n"),
+        ("markdown", "  a = function(b)║\n", "\n    c\n  end,\n}", "  a = function(b)⟦\n    c\n  end,⟧\n"),
+        ("yaml", "if:║\n", "\n  start: 1\nend: 2", "if:⟦\n  start: 1⟧\n"),
         ("yaml", "a:║\n", "\n  start: 1\nend: 2", "a:⟦\n  start: 1⟧\n"),
         # what closes the module stays the module's
         ("julia", "module A\nfunction f()║\nend\n", "\n    g()\nend\n", "module A\nfunction f()⟦\n    g()\nend⟧\nend\n"),
