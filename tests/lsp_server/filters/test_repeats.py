@@ -79,7 +79,7 @@ def test_what_the_editor_closed(language: str, marked: str, text: str, expected:
     [
         # a regular expression may have half a pair
         ("ruby", "a.gsub(║)", "%r/[(]b/, '')", "a.gsub(⟦%r/[(]b/, ''⟧)"),
-        ("perl", "sub f {║}", " split(/::|'/, shift) }", "sub f {⟦ split(/::|'/, shift) ⟧}"),
+        ("perl", "sub f {║}", " g 'a', split(/::|'/, shift), 'b' }", "sub f {⟦ g 'a', split(/::|'/, shift), 'b' ⟧}"),
         # the cursor may stand in one
         ("perl", '$a =~ /b="([║]', '^"]+)"/;', '$a =~ /b="([⟦^"]+)"/;⟧'),
         ("ruby", "a =~ /[║]", "^']'/", "a =~ /[⟦^']'/⟧"),
