@@ -23,6 +23,7 @@ local gave_up = false -- whether it died so often that it was not restarted
 local leaving = {} ---@type table<integer, boolean> clients that are stopping; true if a new one replaces them
 
 local nameless ---@type integer|nil the buffer without a name that the server has, if it has one
+local given_root ---@type string|fun(buf: integer, take: fun(root: string|nil))|nil `root_dir` of the user's vim.lsp.config()
 local configured ---@type table|nil the options that the running servers were started with
 
 --- The buffer of a document. Not vim.uri_to_bufnr(), which makes a buffer where it finds none, as for one without a name.
@@ -195,9 +196,15 @@ end
 local function with_root(buf, take)
   if is_nameless(buf) then
     nameless = nameless and is_nameless(nameless) and nameless or buf
+    if nameless ~= buf then
+      return
+    end
   end
-  if not is_nameless(buf) or nameless == buf then
-    take(vim.fs.root(buf, config.options.root_markers))
+  if type(given_root) == 'function' then
+    given_root(buf, take)
+  else
+    local given = vim.lsp.config and vim.lsp.config[M.NAME] or {}
+    take(given_root or vim.fs.root(buf, config.options.root_markers or given.root_markers or { '.git' }))
   end
 end
 
@@ -208,7 +215,9 @@ local function start_in(buf)
   local wanted = filetype ~= '' and vim.list_contains(filetypes or { filetype }, filetype)
   if wanted and vim.bo[buf].buftype == '' and vim.api.nvim_buf_is_loaded(buf) then
     with_root(buf, function(root)
-      vim.lsp.start(vim.tbl_extend('force', configuration(), { root_dir = root }), { bufnr = buf, reuse_client = same_root })
+      local settings = vim.tbl_extend('force', vim.lsp.config and vim.lsp.config[M.NAME] or configuration(), {})
+      settings.root_dir = root
+      vim.lsp.start(settings, { bufnr = buf, reuse_client = same_root })
     end)
   end
 end
@@ -269,13 +278,13 @@ end
 ---@return table
 local function running_options()
   local options = config.options
-  return vim.deepcopy({ options.cmd, options.settings, options.root_markers, options.filetypes or false })
+  return vim.deepcopy({ options.cmd, options.settings, options.root_markers or false, options.filetypes or false })
 end
 
 --- Close documents under their former names, and open them under the new ones, by which the server decides whether their
 --- text may be used. Neovim itself does so where :saveas writes one, but not for :file, nor for the first name of a
 --- buffer, which it tells as the end of one buffer, with its autocommands, and the beginning of another. Start a server
---- where a buffer had none for want of a name.
+--- where a buffer had none for want of a name, also when it is the next of those.
 local function follow_names()
   local left = {} ---@type table<integer, integer> the clients by their buffers
   local function attach(buf)
@@ -309,6 +318,15 @@ local function follow_names()
       end
     end,
   })
+  vim.api.nvim_create_autocmd({ 'BufUnload', 'BufFilePost', 'BufNew' }, {
+    group = group,
+    callback = vim.schedule_wrap(function() -- when the buffer has gone, or has its name
+      if nameless and not is_nameless(nameless) and #M.all() > 0 then
+        nameless = nil
+        vim.iter(vim.api.nvim_list_bufs()):filter(is_nameless):each(start_in)
+      end
+    end),
+  })
 end
 
 --- Configure the server and start it. A later call restarts the servers if their options differ.
@@ -341,8 +359,10 @@ function M.start()
   end
   if vim.lsp.enable then
     local settings = vim.tbl_extend('error', configuration(), { root_dir = with_root })
+    local given = vim.lsp.config[M.NAME] or {}
+    given_root = given.root_dir ~= with_root and given.root_dir or given_root
     -- Not vim.lsp.config(), which would keep settings of an earlier setup() that this one omits.
-    local merged = vim.tbl_extend('force', vim.lsp.config[M.NAME] or {}, settings)
+    local merged = vim.tbl_extend('force', given, settings)
     merged.filetypes = settings.filetypes
     vim.lsp.config[M.NAME] = merged
     vim.lsp.enable(M.NAME)

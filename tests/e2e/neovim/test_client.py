@@ -56,6 +56,45 @@ def test_of_two_buffers_without_a_name_the_second_waits_for_one(
 
 
 @on_both
+@pytest.mark.parametrize("end", ["bdelete!", "bwipeout!", "file named.py", "write named.py"])
+def test_the_next_buffer_without_a_name_gets_the_server_when_the_first_leaves_it(
+    open_scripted: OpenScripted, script: Script, tmp_path: Path, end: str
+) -> None:
+    neovim = open_scripted("")
+    neovim.api.command(f"cd {tmp_path}")
+    for text in ("first", "second", "third"):
+        neovim.api.command(f"new | set filetype=python | call setline(1, '{text}')")
+    until(lambda: len(script.told("textDocument/didOpen")) == 2)
+    neovim.api.command("2wincmd j")
+    neovim.api.command(end)
+    until(lambda: any("second" in each["textDocument"]["text"] for each in script.told("textDocument/didOpen")))
+    assert not any("third" in each["textDocument"]["text"] for each in script.told("textDocument/didOpen"))
+
+
+@pytest.mark.parametrize(
+    ("given", "root"),
+    [
+        ("root_dir = [[FOLDER/own]]", "FOLDER/own"),
+        ("root_dir = function(_, take) take([[FOLDER/own]]) end", "FOLDER/own"),
+        ("root_markers = { [[NAME]] }", "PARENT"),
+        ("", "FOLDER"),
+    ],
+)
+def test_the_root_is_that_of_the_users_own_configuration(
+    open_scripted: OpenScripted, script: Script, tmp_path: Path, given: str, root: str
+) -> None:
+    (tmp_path / ".git").mkdir()
+
+    def named(text: str) -> str:
+        return text.replace("FOLDER", str(tmp_path)).replace("PARENT", str(tmp_path.parent)).replace("NAME", tmp_path.name)
+
+    neovim = open_scripted("", before=f"vim.lsp.config('midfill', {{ {named(given)} }})")
+    neovim.lua("require('midfill.client').restart()")
+    started = until(lambda: script.told("initialize")[1:] and script.told("initialize"))
+    assert [each["rootUri"] for each in started] == [Path(named(root)).as_uri()] * 2
+
+
+@on_both
 def test_the_settings_arrive(open_neovim: OpenNeovim, script: Script) -> None:
     options = script.options.removesuffix("}") + ", settings = { maxTokens = 7, disabledLanguages = { 'c' } } }"
     neovim = open_neovim("", options=options)
