@@ -190,11 +190,20 @@ local function is_nameless(buf)
   return vim.api.nvim_buf_is_loaded(buf) and vim.api.nvim_buf_get_name(buf) == ''
 end
 
---- Have the server take a buffer with its root; not a second one without a name, as all of these have one URI.
+---@param buf integer
+---@return boolean whether it is a terminal, a help page, a folder or the like
+local function is_no_file(buf)
+  return vim.bo[buf].buftype ~= '' or vim.fn.isdirectory(vim.api.nvim_buf_get_name(buf)) == 1
+end
+
+--- Have the server take a buffer with its root; not what is no file, for which Neovim itself takes help pages, nor a second
+--- one without a name, as all of these have one URI.
 ---@param buf integer
 ---@param take fun(root: string|nil)
 local function with_root(buf, take)
-  if is_nameless(buf) then
+  if is_no_file(buf) then
+    return
+  elseif is_nameless(buf) then
     nameless = nameless and is_nameless(nameless) and nameless or buf
     if nameless ~= buf then
       return
@@ -213,7 +222,7 @@ end
 local function start_in(buf)
   local filetypes, filetype = config.options.filetypes, vim.bo[buf].filetype
   local wanted = filetype ~= '' and vim.list_contains(filetypes or { filetype }, filetype)
-  if wanted and vim.bo[buf].buftype == '' and vim.api.nvim_buf_is_loaded(buf) then
+  if wanted and vim.api.nvim_buf_is_loaded(buf) then
     with_root(buf, function(root)
       local settings = vim.tbl_extend('force', vim.lsp.config and vim.lsp.config[M.NAME] or configuration(), {})
       settings.root_dir = root
@@ -255,8 +264,9 @@ function M.absence(buf)
   local filetype = vim.bo[buf].filetype
   if not configured then
     return '', "require('midfill').setup() has not been called."
-  elseif vim.bo[buf].buftype ~= '' then
-    return '', ("it is no file ('buftype' is %s)."):format(vim.bo[buf].buftype)
+  elseif is_no_file(buf) then
+    local buftype = vim.bo[buf].buftype
+    return '', ('it is no file (%s).'):format(buftype ~= '' and "'buftype' is " .. buftype or 'a folder')
   end
   local runs, reason = M.executable() -- searches the PATH, and so not at each redraw of windows without a file
   if not runs then

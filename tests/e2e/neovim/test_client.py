@@ -71,6 +71,20 @@ def test_the_next_buffer_without_a_name_gets_the_server_when_the_first_leaves_it
     assert not any("third" in each["textDocument"]["text"] for each in script.told("textDocument/didOpen"))
 
 
+@on_both
+def test_help_pages_and_folders_are_no_documents(open_scripted: OpenScripted, script: Script, tmp_path: Path) -> None:
+    neovim = open_scripted("")
+    said = {}
+    for command in (f"edit {tmp_path}", "help"):
+        neovim.api.command(command)
+        said[neovim.api.current.buffer.options["filetype"]] = " ".join(str(neovim.api.command_output("Midfill")).split())
+    neovim.api.command(f"edit {tmp_path}/other.py")
+    until(lambda: any("other.py" in each["textDocument"]["uri"] for each in script.told("textDocument/didOpen")))
+    assert len(script.told("textDocument/didOpen")) == 2
+    where = "midfill: no language server in this buffer: it is no file"
+    assert said == {"netrw": f"{where} (a folder).", "help": f"{where} ('buftype' is help)."}
+
+
 @pytest.mark.parametrize(
     ("given", "root"),
     [
