@@ -1,6 +1,7 @@
 --- Runs the language server: configures it, handles its notifications, and restarts it when it dies.
 local compat = require('midfill.compat')
 local config = require('midfill.config')
+local documents = require('midfill.documents')
 local languages = require('midfill.languages')
 local state = require('midfill.state')
 
@@ -22,8 +23,6 @@ local deaths = {} ---@type integer[] when the server died, in ns
 local gave_up = false -- whether it died so often that it was not restarted
 local leaving = {} ---@type table<integer, boolean> clients that are stopping; true if a new one replaces them
 
-local nameless ---@type integer|nil the buffer without a name that the server has, if it has one
-local given_root ---@type string|fun(buf: integer, take: fun(root: string|nil))|nil `root_dir` of the user's vim.lsp.config()
 local configured ---@type table|nil the options that the running servers were started with
 
 --- The buffer of a document. Not vim.uri_to_bufnr(), which makes a buffer where it finds none, as for one without a name.
@@ -184,46 +183,13 @@ local function same_root(client, settings)
   return same and not compat.call(client, 'is_stopped')
 end
 
----@param buf integer
----@return boolean
-local function is_nameless(buf)
-  return vim.api.nvim_buf_is_loaded(buf) and vim.api.nvim_buf_get_name(buf) == ''
-end
-
----@param buf integer
----@return boolean whether it is a terminal, a help page, a folder or the like
-local function is_no_file(buf)
-  return vim.bo[buf].buftype ~= '' or vim.fn.isdirectory(vim.api.nvim_buf_get_name(buf)) == 1
-end
-
---- Have the server take a buffer with its root; not what is no file, for which Neovim itself takes help pages, nor a second
---- one without a name, as all of these have one URI.
----@param buf integer
----@param take fun(root: string|nil)
-local function with_root(buf, take)
-  if is_no_file(buf) then
-    return
-  elseif is_nameless(buf) then
-    nameless = nameless and is_nameless(nameless) and nameless or buf
-    if nameless ~= buf then
-      return
-    end
-  end
-  if type(given_root) == 'function' then
-    given_root(buf, take)
-  else
-    local given = vim.lsp.config and vim.lsp.config[M.NAME] or {}
-    take(given_root or vim.fs.root(buf, config.options.root_markers or given.root_markers or { '.git' }))
-  end
-end
-
 --- Start a server in a buffer with a file type, or have the one of its root take it.
 ---@param buf integer
 local function start_in(buf)
   local filetypes, filetype = config.options.filetypes, vim.bo[buf].filetype
   local wanted = filetype ~= '' and vim.list_contains(filetypes or { filetype }, filetype)
   if wanted and vim.api.nvim_buf_is_loaded(buf) then
-    with_root(buf, function(root)
+    documents.with_root(buf, function(root)
       local settings = vim.tbl_extend('force', vim.lsp.config and vim.lsp.config[M.NAME] or configuration(), {})
       settings.root_dir = root
       vim.lsp.start(settings, { bufnr = buf, reuse_client = same_root })
@@ -264,7 +230,7 @@ function M.absence(buf)
   local filetype = vim.bo[buf].filetype
   if not configured then
     return '', "require('midfill').setup() has not been called."
-  elseif is_no_file(buf) then
+  elseif documents.is_no_file(buf) then
     local buftype = vim.bo[buf].buftype
     return '', ('it is no file (%s).'):format(buftype ~= '' and "'buftype' is " .. buftype or 'a folder')
   end
@@ -276,7 +242,7 @@ function M.absence(buf)
     return text, "it has no 'filetype', with which the server starts. For example :setfiletype text"
   elseif config.options.filetypes and not vim.list_contains(config.options.filetypes, filetype) then
     return '', ("the option filetypes of setup() does not have %s."):format(filetype)
-  elseif is_nameless(buf) and nameless ~= buf then
+  elseif documents.waits_for_name(buf) then
     return 'needs a name', 'another buffer without one has the server. :file NAME names this one.'
   elseif gave_up then
     return 'server exited', 'it keeps exiting. :Midfill log has its messages, and :Midfill restart starts it again.'
@@ -331,9 +297,8 @@ local function follow_names()
   vim.api.nvim_create_autocmd({ 'BufUnload', 'BufFilePost', 'BufNew' }, {
     group = group,
     callback = vim.schedule_wrap(function() -- when the buffer has gone, or has its name
-      if nameless and not is_nameless(nameless) and #M.all() > 0 then
-        nameless = nil
-        vim.iter(vim.api.nvim_list_bufs()):filter(is_nameless):each(start_in)
+      if documents.nameless_has_left() and #M.all() > 0 then
+        vim.iter(vim.api.nvim_list_bufs()):filter(documents.waits_for_name):each(start_in)
       end
     end),
   })
@@ -368,9 +333,9 @@ function M.start()
     return
   end
   if vim.lsp.enable then
-    local settings = vim.tbl_extend('error', configuration(), { root_dir = with_root })
+    local settings = vim.tbl_extend('error', configuration(), { root_dir = documents.with_root })
     local given = vim.lsp.config[M.NAME] or {}
-    given_root = given.root_dir ~= with_root and given.root_dir or given_root
+    documents.keep_root(given.root_dir)
     -- Not vim.lsp.config(), which would keep settings of an earlier setup() that this one omits.
     local merged = vim.tbl_extend('force', given, settings)
     merged.filetypes = settings.filetypes

@@ -142,8 +142,8 @@ def text_at_server(script: Script) -> str:
     "edit",
     [
         "(decode-coding-region 5 9 'utf-8)",
-        "(let ((inhibit-modification-hooks t)) (insert \"x\"))",
-        "(add-hook 'after-change-functions (lambda (&rest _) (goto-char 1) (insert \"y\")) nil t) (insert \"x\")",
+        '(let ((inhibit-modification-hooks t)) (insert "x"))',
+        '(add-hook \'after-change-functions (lambda (&rest _) (goto-char 1) (insert "y")) nil t) (insert "x")',
         "(sort-lines nil (point-min) (point-max))",
         "(upcase-region (point-min) (point-max))",
         "(subst-char-in-region (point-min) (point-max) ?a ?b)",
@@ -152,10 +152,14 @@ def text_at_server(script: Script) -> str:
 )
 def test_the_server_follows_every_edit_announced_or_not(script: Script, tmp_path: Path, edit: str) -> None:
     (tmp_path / "demo.py").write_text("c = ä\nb = 2\na = 😋\n")
-    lisp = opened(tmp_path / "demo.py") + edit + """
+    lisp = (
+        opened(tmp_path / "demo.py")
+        + edit
+        + """
       (midfill--after-command)
       (jsonrpc-request midfill--connection :midfill/lastReason nil)
       (vector (save-restriction (widen) (buffer-string)))"""
+    )
     assert run(script, tmp_path, lisp) == [text_at_server(script)]
 
 

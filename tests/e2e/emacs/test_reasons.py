@@ -144,7 +144,12 @@ def executed(script: Script) -> list[Any]:  # noqa: F811
 
 @pytest.mark.parametrize("problem", ["", "a.py may hold a secret"])
 def test_a_command_offers_what_helps(emacs: Terminal, script: Script, problem: str) -> None:  # noqa: F811
-    here = {"title": "Suggest here all the same", "command": "midfill.suggestHere", "arguments": ["file:///a"], "detail": "Only if."}
+    here = {
+        "title": "Suggest here all the same",
+        "command": "midfill.suggestHere",
+        "arguments": ["file:///a"],
+        "detail": "Only if.",
+    }
     actions = [here, {"title": "Restart the core", "command": "midfill.restartCore", "arguments": []}]
     script.answer(reason=reason("excluded", "excluded") | {"actions": actions}, **({"problem": problem} if problem else {}))
     for typed in ("", "Sug"):  # an empty answer chooses nothing
