@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -187,6 +188,17 @@ def test_new_windows_mean_new_planners_and_the_same_documents(documents: OpenDoc
     planner = documents[URI].planner
     assert (planner.budget.prefix_tokens, planner.strategy) == (100, "spm")
     assert planner.document is documents[URI].document
+
+
+async def test_other_folders_leave_what_the_user_has_decided_of_their_files(tmp_path: Path) -> None:
+    (tmp_path / ".gitignore").write_text("*.py\n")
+    documents = OpenDocuments(Settings(ignored_files="off"))
+    allowed, ignored = (documents.open((tmp_path / name).as_uri(), "python", 1, "") for name in ("a.py", "b.py"))
+    allowed.workspace.verdicts.allow(allowed.document.uri)
+    documents.use_folders([tmp_path.as_uri()])
+    await ignored.workspace.verdicts.look(documents.uris)
+    assert allowed.excluded is None
+    assert ignored.excluded is not None
 
 
 def test_other_settings_end_what_was_offered_by_those_before(documents: OpenDocuments) -> None:
