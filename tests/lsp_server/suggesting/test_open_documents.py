@@ -158,7 +158,7 @@ def test_the_same_version_twice_is_no_error(documents: OpenDocuments) -> None:
     assert documents[URI].document.text == "xa\nb\n"
 
 
-async def test_an_edit_ends_what_is_running_and_voids_the_offer(documents: OpenDocuments) -> None:
+async def test_an_edit_or_a_closing_ends_what_is_running_and_an_edit_voids_the_offer(documents: OpenDocuments) -> None:
     opened = documents[URI]
     opened.suggestions = (Suggestion(Position(1, 0), Position(1, 0), "c", Insertion("c")),)
     running = asyncio.create_task(opened.latest.run(partial(asyncio.sleep, 60)))
@@ -166,6 +166,9 @@ async def test_an_edit_ends_what_is_running_and_voids_the_offer(documents: OpenD
     documents.change(URI, 2, [insert(0, 0, "x")])
     assert await running is None
     assert opened.suggestions == ()
+    opened.latest.start(partial(asyncio.sleep, 60))
+    documents.close(URI)
+    assert not opened.latest.busy
 
 
 def test_opening_again_starts_over(documents: OpenDocuments) -> None:
@@ -261,8 +264,10 @@ def test_a_cell_that_is_opened_anew_stays_in_its_notebook(documents: OpenDocumen
     for cell in cells:
         documents.open(cell, "python", 1, f"# {cell}\n")
     documents.splice_cells("nb.ipynb", 0, 0, cells)
+    planner = documents[cells[1]].planner
     documents.close(cells[0])
     documents.open(cells[0], "python", 2, "anew = 1\n")
     documents.change(cells[0], 3, [insert(0, 0, "very_")])
     assert documents[cells[0]].session == documents[cells[1]].session == "nb.ipynb#python"
-    assert documents[cells[1]].source.text.startswith("very_anew = 1\n")
+    assert documents[cells[1]].source.text == "very_anew = 1\n\n# cell:2\n\n"
+    assert documents[cells[0]].planner is documents[cells[1]].planner is planner  # with its anchors
