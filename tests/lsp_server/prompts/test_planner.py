@@ -132,7 +132,12 @@ def test_going_back_and_forth_finds_both_anchors() -> None:
 
 def test_a_key_adds_no_snippets_to_those_that_a_prefetch_has_just_made_resident() -> None:
     editor, added = Editor(LINES * 3 + "║"), list[bool]()
-    planner = PromptPlanner(editor.document, BUDGET, context=lambda _, adds: added.append(adds) or Context())
+
+    def context(_: WindowBudget, adds: bool) -> Context:
+        added.append(adds)
+        return Context()
+
+    planner = PromptPlanner(editor.document, BUDGET, context=context)
     for line, prefetch in ((120, True), (80, False), (40, False), (10, True), (10, False), (60, False)):
         planner.plan(Position(line, 0), prefetch=prefetch)
     assert added == [True, False, True, True, True]

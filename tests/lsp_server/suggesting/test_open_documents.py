@@ -165,10 +165,10 @@ async def test_an_edit_or_a_closing_ends_what_is_running_and_an_edit_voids_the_o
     await asyncio.sleep(0)
     documents.change(URI, 2, [insert(0, 0, "x")])
     assert await running is None
-    assert opened.suggestions == ()
     opened.latest.start(partial(asyncio.sleep, 60))
     documents.close(URI)
     assert not opened.latest.busy
+    assert opened.suggestions == ()
 
 
 def test_opening_again_starts_over(documents: OpenDocuments) -> None:
