@@ -11,6 +11,7 @@ from typing import NoReturn
 from protocol.errors import BadInput, MidfillError
 
 ENGINE = "engine"  # the extra in pyproject.toml that `core` consists of, but for the bundled model
+_INTERRUPTED = 130  # as a shell reports a command that Ctrl+C ended
 REMEDY = "run `make setup` in the clone, or install the wheels of `make wheels` with `[core]`"
 
 
@@ -38,9 +39,14 @@ def is_of_engine(module: str) -> bool:
 
 
 def run_program(main: Callable[[], None], name: str) -> None:
-    """Run `main`; a MidfillError or the lack of the engine ends this process with one line on stderr and a status."""
+    """Run `main`; a MidfillError or the lack of the engine ends this process with one line on stderr and a status.
+
+    Ctrl-C ends it without a word: it may come while modules are imported, before a command could take it.
+    """
     try:
         main()
+    except KeyboardInterrupt:
+        sys.exit(_INTERRUPTED)
     except MidfillError as error:
         end(str(error), error.exit_status)
     except ModuleNotFoundError as error:
