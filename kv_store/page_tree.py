@@ -118,7 +118,7 @@ class PageTree:
         assert 0 < len(token_ids) <= PAGE_TOKENS, f"a page of {len(token_ids)} tokens"
         assert parent.is_root or len(parent) == PAGE_TOKENS, f"{parent} is not full"
         place = _place(parent.children, token_ids)
-        assert not _is_at(parent.children, place, token_ids), f"{parent} has this child"
+        assert token_ids not in map(_token_ids, parent.children[place : place + 1]), f"{parent} has this child"
         page = Page(token_ids, parent)
         parent.children.insert(place, page)
         return page
@@ -263,8 +263,6 @@ def prefix_digest(before: bytes, packed_ids: bytes) -> bytes:
 def _closest(siblings: Sequence[Page], wanted: tuple[int, ...]) -> tuple[Page | None, int]:
     """The page that shares most leading tokens with `wanted`, and their number; it is adjacent to `wanted` in order."""
     place = _place(siblings, wanted)
-    if _is_at(siblings, place, wanted):
-        return siblings[place], len(wanted)
     closest, shared = None, 0
     for page in siblings[max(0, place - 1) : place + 1]:
         common = common_prefix_length(page.token_ids, wanted)
@@ -276,7 +274,3 @@ def _closest(siblings: Sequence[Page], wanted: tuple[int, ...]) -> tuple[Page | 
 def _place(siblings: Sequence[Page], token_ids: tuple[int, ...]) -> int:
     """The index of a page with these tokens, present or not."""
     return bisect_left(siblings, token_ids, key=_token_ids)
-
-
-def _is_at(siblings: Sequence[Page], place: int, token_ids: tuple[int, ...]) -> bool:
-    return place < len(siblings) and siblings[place].token_ids == token_ids

@@ -59,7 +59,7 @@ class PurgeJournal:
             names = sorted(_entries(self._root))
             for old in names[:-MOST_ENTRIES]:
                 (folder / old).unlink(missing_ok=True)
-            self._known.difference_update(self._known.difference(names[-MOST_ENTRIES:]))
+            self._known &= set(names[-MOST_ENTRIES:])
 
     def news(self) -> frozenset[str]:
         """The digests of the documents that other cores were asked to forget since the last call."""

@@ -19,7 +19,7 @@ from pygls.exceptions import (
     JsonRpcParseError,
     JsonRpcServerNotInitialized,
 )
-from pygls.protocol import JsonRPCNotification, JsonRPCRequestMessage, LanguageServerProtocol, default_converter, lsp_method
+from pygls.protocol import JsonRPCNotification, LanguageServerProtocol, default_converter, lsp_method
 
 from lsp_server.custom_messages import MESSAGE_TYPES
 from protocol.errors import BadInput
@@ -80,7 +80,6 @@ def shorten(text: str) -> str:
     return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}..."
 
 
-_REFUSED = "midfill/refused"  # the method that answers a refused request; its parameter is the error
 _MIRRORED = (
     types.TEXT_DOCUMENT_DID_OPEN,
     types.TEXT_DOCUMENT_DID_CHANGE,
@@ -92,7 +91,7 @@ _MIRRORED = (
 
 
 class EditorProtocol(LanguageServerProtocol):
-    """Refuses every request before `initialize`, and a second `initialize`."""
+    """Refuses every request before `initialize` and after `shutdown`, and a second `initialize`."""
 
     def __init__(self, server: LanguageServer, converter: cattrs.Converter) -> None:
         super().__init__(server, converter)
@@ -107,11 +106,16 @@ class EditorProtocol(LanguageServerProtocol):
         if not isinstance(data, dict) or data.get("jsonrpc") != self.VERSION:
             raise JsonRpcInvalidRequest("not a JSON-RPC 2.0 message")
         if "method" in data:
+            if not isinstance(data["method"], str):
+                raise JsonRpcInvalidRequest(f"the method {data['method']!r:.100} is not a string")
             if not isinstance(data.get("id", 0), str | int):
                 raise JsonRpcInvalidRequest(f"the id {data['id']!r:.100} is neither a string nor an integer")
             data = {"params": None, **data}  # JSON-RPC lets clients omit the parameters
-            if data["method"] == types.WORKSPACE_EXECUTE_COMMAND and "id" not in data:
-                return self._told_command(data["params"])
+            if data["method"] == types.WORKSPACE_EXECUTE_COMMAND:
+                if isinstance(data["params"], dict) and data["params"].get("arguments") is None:
+                    data["params"] = {**data["params"], "arguments": []}  # pygls does not count those that are omitted
+                if "id" not in data:
+                    return self._told_command(data["params"])
         return super().structure_message(data)
 
     def _told_command(self, params: object) -> JsonRPCNotification:
@@ -125,7 +129,10 @@ class EditorProtocol(LanguageServerProtocol):
     def handle_message(self, message: Any) -> None:
         method = getattr(message, "method", None)
         initializing = method == types.INITIALIZE
-        if initializing != self._initialized or method == types.EXIT:
+        if self._shutdown and method is not None and method != types.EXIT:
+            if hasattr(message, "id"):
+                self.refuse(message.id, JsonRpcInvalidRequest(f"{method} after shutdown"))
+        elif initializing != self._initialized or method == types.EXIT:
             self._initialized = self._initialized or initializing
             super().handle_message(message)
         elif not hasattr(message, "id"):
@@ -136,8 +143,9 @@ class EditorProtocol(LanguageServerProtocol):
             self.refuse(message.id, JsonRpcServerNotInitialized(f"{method} before initialize"))
 
     def refuse(self, message_id: str | int | None, error: JsonRpcException) -> None:
-        """Answer a request with `error`; the id is None if it could not be read."""
-        super().handle_message(JsonRPCRequestMessage(message_id, _REFUSED, self.VERSION, error))  # type: ignore[arg-type]
+        """Answer a request with `error`, and log it; the id is None if it could not be read."""
+        logger.warning("message from the client: %s", error)
+        self._send_response(message_id, error=error.to_response_error())  # type: ignore[arg-type]
 
     @lsp_method(types.SHUTDOWN)
     def lsp_shutdown(self, *args: Any) -> Generator[Any, Any, None]:
@@ -147,17 +155,13 @@ class EditorProtocol(LanguageServerProtocol):
                 future.cancel()
         yield from super().lsp_shutdown(*args)
 
-    @lsp_method(_REFUSED)
-    def raise_refusal(self, error: JsonRpcException) -> None:
-        """The handler that pygls calls for a refused request."""
-        raise error
-
 
 @functools.cache
 def make_converter() -> cattrs.Converter:
     """The converter of LSP messages. It is made once: the code that it generates serves every connection."""
     converter: cattrs.Converter = default_converter()  # type: ignore[no-untyped-call]
     converter.register_structure_hook(str, _text)
+    converter.register_structure_hook(types.ProgressToken, _token)
     converter.register_structure_hook(types.InlineCompletionTriggerKind, _trigger_kind)
     return converter
 
@@ -166,6 +170,13 @@ def _text(value: object, _: object) -> str:
     """Refuse null as text; cattrs would convert it to "None"."""
     if not isinstance(value, str):
         raise TypeError(f"expected a string, not {value!r:.100}")
+    return value
+
+
+def _token(value: object, _: object) -> str | int:
+    """Refuse what is neither text nor a number as a token; lsprotocol would let anything pass."""
+    if not isinstance(value, str | int):
+        raise TypeError(f"expected a string or an integer, not {value!r:.100}")
     return value
 
 

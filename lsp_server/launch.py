@@ -37,10 +37,10 @@ Each starts when it is first needed, maybe after hours; by asyncio's own limit, 
 """
 
 
-async def serve(server: MidfillServer, read: Callable[[], Awaitable[bytes]]) -> None:
-    """Handle messages until `read` brings none; at `exit`, pygls raises SystemExit with LSP's exit status."""
+async def serve(server: MidfillServer, read: Callable[[], Awaitable[bytes | None]]) -> None:
+    """Handle messages until `read` brings None; at `exit`, pygls raises SystemExit with LSP's exit status."""
     try:
-        while body := await read():
+        while (body := await read()) is not None:
             receive(server, body)
             await asyncio.sleep(0)  # the message's handler begins before the next one is read
         logger.info("the client disconnected")
@@ -52,22 +52,24 @@ async def serve(server: MidfillServer, read: Callable[[], Awaitable[bytes]]) -> 
         await asyncio.shield(server.leave())
 
 
-async def read_message(stream: Stream) -> bytes:
-    """The body of the next message; nothing at the end of the stream. BadInput for headers without a length."""
-    headers, length = b"", 0
+async def read_message(stream: Stream) -> bytes | None:
+    """The body of the next message; None at the end of the stream. BadInput for headers without a length."""
+    headers, length = b"", None
     try:
         while (line := await stream.readline()).strip():
             headers += line
             if found := _CONTENT_LENGTH.fullmatch(line):
                 length = int(found[1])
-        if line and not length:
+        if not line:
+            return None
+        if length is None:
             raise BadInput(f"no Content-Length in the headers {shorten(repr(headers))}")
-        body = await stream.readexactly(length) if line else b""
+        body = await stream.readexactly(length)
     except ValueError as error:
         raise BadInput(f"a header without an end: {error}") from error
     except asyncio.IncompleteReadError:
-        return b""
-    return body if len(body) == length else b""
+        return None
+    return body if len(body) == length else None
 
 
 def receive(server: MidfillServer, body: bytes) -> None:

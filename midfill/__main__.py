@@ -5,6 +5,7 @@ It starts `midfill lsp` without loading the command line, and prints errors as o
 
 from __future__ import annotations
 
+import locale
 import os
 import sys
 from io import TextIOWrapper
@@ -14,10 +15,22 @@ from protocol.installation import run_program
 
 def main() -> None:
     """Run the command line; a MidfillError or the lack of the engine ends it with one line."""
+    if sys.getfilesystemencoding() != "utf-8" and os.environ.get("PYTHONUTF8") != "1":
+        _begin_again_in_utf8()
     if isinstance(sys.stdout, TextIOWrapper):
         # Files and models have characters that a terminal's encoding may lack.
         sys.stdout.reconfigure(errors="replace")
     run_program(_run, " ".join(["midfill", *sys.argv[1:2]]))
+
+
+def _begin_again_in_utf8() -> None:
+    """Replace this process by one that reads the names of files as UTF-8, as do those that it starts.
+
+    An editor's URIs, git's output and ignore files have names in UTF-8, whatever the locale. In another encoding they
+    would not be the names on the disk, or none at all. The terminal keeps its encoding.
+    """
+    changed = {"PYTHONIOENCODING": locale.getencoding(), **os.environ, "PYTHONUTF8": "1"}
+    os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], changed)
 
 
 def _run() -> None:

@@ -6,10 +6,10 @@ import json
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 from rich.text import Text
 
+from midfill.console import open_console
 from protocol.messages import megabytes
 from protocol.settings import Settings
 
@@ -35,7 +35,7 @@ def models_command(
     if as_json:
         typer.echo(json.dumps([choice.as_json() for choice in found], indent=2, ensure_ascii=False))
         return
-    console = Console()
+    console = open_console()
     for choice in found:
         where = choice.model.source if choice.here else "to download"
         console.print(Text.assemble((choice.model.name, "bold"), " ", (where, "bright_black")), soft_wrap=True)
@@ -74,4 +74,4 @@ def _bar() -> Progress:
     """A bar on stderr, drawn where that is a terminal."""
     share = TextColumn("{task.percentage:.0f} %")
     columns = (share, BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
-    return Progress(*columns, console=Console(stderr=True))
+    return Progress(*columns, console=open_console(stderr=True))

@@ -17,6 +17,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from lsp_server.usage.statistics import LATENCY_CLASSES_MS, Group, Statistics, read_statistics, statistics_file, total
+from midfill.console import open_console
 from midfill.options import check_writable
 from protocol.errors import BadInput
 
@@ -152,7 +153,7 @@ def stats_command(
     if as_json:
         typer.echo(json.dumps(summary.as_json(), indent=2))
     elif html is None:
-        _show(Console(), summary, days, path)
+        _show(open_console(), summary, days, path)
 
 
 def _show(console: Console, summary: Summary, days: int | None, path: Path) -> None:

@@ -12,6 +12,7 @@ from protocol.errors import BadInput, MidfillError
 
 ENGINE = "engine"  # the extra in pyproject.toml that `core` consists of, but for the bundled model
 TORCH = "torch"  # the extra for what the CPU kernel does not run, and for GPUs
+_INTERRUPTED = 130  # as a shell reports a command that Ctrl+C ended
 REMEDY = "run `make setup` in the clone, or install the wheels of `make wheels` with `[core]`"
 TORCH_REMEDY = (
     "run `make setup` in the clone, install the wheels of `make wheels` with `[core,torch]`, or run VS Code's command "
@@ -43,9 +44,14 @@ def is_of(extra: str, module: str | None) -> bool:
 
 
 def run_program(main: Callable[[], None], name: str) -> None:
-    """Run `main`; a MidfillError or the lack of the engine ends this process with one line on stderr and a status."""
+    """Run `main`; a MidfillError or the lack of the engine ends this process with one line on stderr and a status.
+
+    Ctrl-C ends it without a word: it may come while modules are imported, before a command could take it.
+    """
     try:
         main()
+    except KeyboardInterrupt:
+        sys.exit(_INTERRUPTED)
     except MidfillError as error:
         end(str(error), error.exit_status)
     except ModuleNotFoundError as error:

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
-PROTOCOL_VERSION = 14
+PROTOCOL_VERSION = 15
 MAX_ALTERNATIVES = 16  # more are of no use, and each takes model time
 MAX_STOP_TEXTS = 64
 MAX_STOP_CHARS = 256
@@ -64,11 +64,13 @@ class StopRule(Value, frozen=True):
     first non-blank line that is indented by less than `indent` columns (the rest of the cursor's own line does not
     count as a line). Such a line belongs to the block all the same if it begins with one of `depthless`, or if it
     lacks one column and begins with one of `joining`; one that begins with one of `closers`, where the document lacks
-    them, is the block's last line. A line in a string that the completion has opened by one of `quotes` belongs to
-    the block if none of the string's lines before it is as deep as the block; a quote that begins with `<<` opens a
-    heredoc, whose lines all belong to the block. With `one_line` the block must begin on the next line: a completion
-    that has text on the cursor's line is one line. With `opens` the cursor's line opens the block, which is as deep
-    as its first line where that is indented by less than `indent`; with `one_line`, too, at the margin there is none.
+    them, is the block's last line. A line in a string that the completion has opened by one of `quotes` belongs to the
+    block if none of the string's lines before it is as deep as the block; a quote that begins with `<<` opens a
+    heredoc, whose lines all belong to the block. `opened` is what the completion goes on behind: such a quote, or a
+    heredoc's with its word, and the space or newline between. With `one_line` the block must begin on the next line: a
+    completion that has text on the cursor's line is one line. With `opens` the cursor's line opens the block, which is
+    as deep as its first line where that is indented by less than `indent`; with `one_line`, too, at the margin there
+    is none.
     """
 
     indent: int | None = None
@@ -78,6 +80,7 @@ class StopRule(Value, frozen=True):
     joining: Beginnings = ()
     depthless: Beginnings = ()
     quotes: Beginnings = ()
+    opened: Annotated[str, Meta(max_length=64)] = ""
     tab_columns: Literal[4, 8] = 4
 
 

@@ -15,10 +15,10 @@ HEREDOC = "<<"
 # Up to the line of its word, or only as far as the word if that line is yet to come. Where a shift may have a variable there,
 # a word that is neither quoted nor marked begins with a capital.
 _HEREDOC = (
-    r"""(?<![<\d)\]])(?:%s)(?:[-~]?["'`\\]|[-~](?=\w)|%s)(?P<word>[A-Za-z_]\w*)"""
+    r"""(?<![<\d)\]])(?:%s)(?:[-~]?["'`\\]|[-~](?=\w)|%s)(?P<word>[A-Za-z_]\w{0,50}\b)"""
     r"""(?:.*?[\r\n][^\S\r\n]*(?P=word)\b|(?P<goes_on>))"""
 )
-_ARITHMETIC = r"\(\([^\r\n]*?\)\)"  # of shells, where `<<` shifts
+_ARITHMETIC = r"\(\([^\r\n]{0,200}?\)\)"  # of shells, where `<<` shifts
 
 
 def columns(white_space: str, tab_columns: int = 4) -> int:
@@ -75,22 +75,36 @@ def _indent(text: str, rule: StopRule) -> int:
 def _is_quoted(text: str, rule: StopRule, indent: int) -> bool:
     """Whether what follows `text` stands in a string that it opens, none of whose lines was as deep as the block.
 
-    One with such a line, as a docstring, is as deep as its block to its end. All of a heredoc's lines do. A
-    backslash escapes a quote.
+    One with such a line, as a docstring, is as deep as its block to its end. All of a heredoc's lines do.
     """
-    opened, begin = "", 0
-    patterns = [r"\\.", *(re.escape(quote) for quote in rule.quotes if not quote.startswith(HEREDOC))]
-    if operators := [re.escape(quote) for quote in rule.quotes if quote.startswith(HEREDOC)]:
-        has_shift = HEREDOC in rule.quotes and f"{HEREDOC} " not in rule.quotes  # a space would make one of the other
+    text = rule.opened + text
+    opened = _last_opened(text, rule.quotes)
+    if opened is None or opened.group().startswith(HEREDOC):
+        return opened is not None
+    return all(columns(line.group(1), rule.tab_columns) < indent for line in _LINE_BEGIN.finditer(text, opened.end()))
+
+
+def _last_opened(text: str, quotes: tuple[str, ...]) -> re.Match[str] | None:
+    """The quote that opens a string in `text` which does not end there. A backslash escapes a quote."""
+    opened = None
+    patterns = [r"\\.", *(re.escape(quote) for quote in quotes if not quote.startswith(HEREDOC))]
+    if operators := [re.escape(quote) for quote in quotes if quote.startswith(HEREDOC)]:
+        has_shift = HEREDOC in quotes and f"{HEREDOC} " not in quotes  # a space would make one of the other
         patterns += [_ARITHMETIC, _HEREDOC % ("|".join(operators), "(?=[A-Z_])" if has_shift else "")]
     for found in re.finditer("|".join(patterns), text, re.DOTALL):
-        if found.group() == opened:
-            opened = ""
-        elif not opened and found.group() in rule.quotes:
-            opened, begin = found.group(), found.end()
-        elif found.lastgroup == "goes_on":
-            return True
-    return bool(opened) and all(columns(line.group(1), rule.tab_columns) < indent for line in _LINE_BEGIN.finditer(text, begin))
+        if found.lastgroup == "goes_on":
+            return opened or found
+        if opened is None and found.group() in quotes:
+            opened = found
+        elif opened is not None and found.group() == opened.group():
+            opened = None
+    return opened
+
+
+def opened_at_end(text: str, quotes: tuple[str, ...]) -> str:
+    """What opens the string or heredoc that `text` ends in, as `StopRule.opened` has it; empty if there is none."""
+    opened = _last_opened(text, quotes)
+    return "" if opened is None else opened.group() + ("\n" if "\n" in text[opened.end() :] else " ")
 
 
 def begins_with(line: str, beginning: str, *, grows: bool = False) -> bool:

@@ -159,14 +159,28 @@ def decode_object(text: bytes) -> dict[str, Any]:
     """
     try:
         return msgspec.json.decode(text, type=dict[str, Any])
-    except msgspec.ValidationError:
-        raise
+    except msgspec.ValidationError as error:
+        raise _with_field(text, error) from None
     except msgspec.DecodeError as error:
         try:
             mended = _without_lone_surrogates(json.loads(text.decode()))
         except ValueError:
             raise error from None  # that was not what is wrong with it
         return msgspec.json.decode(mended, type=dict[str, Any])
+
+
+def _with_field(text: bytes, error: msgspec.ValidationError) -> msgspec.ValidationError:
+    """The error with the name of its field, which msgspec does not tell where any value is allowed."""
+    try:
+        fields = msgspec.json.decode(text, type=dict[str, msgspec.Raw])
+    except msgspec.DecodeError:
+        return error
+    for name, value in fields.items():
+        try:
+            msgspec.json.decode(value)
+        except msgspec.ValidationError as fault:
+            return msgspec.ValidationError(f"{fault} - at `$.{name}`")
+    return error
 
 
 def _without_lone_surrogates(value: object) -> str:

@@ -66,7 +66,7 @@ ROOMS: dict[str, list[set[str]]] = {
         {"lsp_server.launch"},
     ],
     "midfill": [
-        {"midfill.options", "midfill.headless", "midfill.pages"},
+        {"midfill.console", "midfill.options", "midfill.headless", "midfill.pages"},
         {"midfill.core_to_ask", "midfill.doctor", "midfill.replay", "midfill.stats"},
         {"midfill.complete", "midfill.cores", "midfill.models", "midfill.play"},
         {"midfill.commands"},

@@ -191,14 +191,22 @@ async def test_a_file_that_the_user_allows_lends_no_text_and_is_purged_when_it_i
     assert editor.costs[-1].usage.recomputed_tokens <= 1
 
 
-async def test_what_an_earlier_run_of_the_language_server_left_on_disk(editor: Editor, options: EngineOptions) -> None:
-    text = f"def {MARK}_crossing():\n    return 1\n" * 8
-    await editor.ask(editor.open("lib.py", text), 3)
+@pytest.mark.parametrize("is_cell", [False, True])
+async def test_what_an_earlier_run_of_the_language_server_left_on_disk(
+    editor: Editor, options: EngineOptions, is_cell: bool
+) -> None:
+    def opened(editor: Editor) -> OpenDocument:
+        document = editor.open("lib.py", f"def {MARK}_crossing():\n    return 1\n" * 8)
+        if is_cell:
+            editor.session.documents.splice_cells((editor.folder / "notebook").as_uri(), 0, 0, [document.document.uri])
+        return document
+
+    await editor.ask(opened(editor), 3)
     editor.restart_core(options)
     later = Editor(editor.folder, editor.core, "later")
     assert any(MARK in text for text in later.resident())
     later.exclude("lib.py")
-    await later.ask(later.open("lib.py", text), 12)
+    await later.ask(opened(later), 12)
     assert not any(MARK in text for text in later.resident())
 
 

@@ -185,6 +185,7 @@ No error is shown: a newer request has ended this one, or the server's status sa
 ;;; The document
 
 (defvar-local midfill--version 0 "The document's version at the server.")
+(defvar-local midfill--size 0 "How many characters the server's text has.")
 (defvar-local midfill--before nil "The change that is about to happen, as (BEGIN END RANGE).")
 
 (defun midfill--buffer-uri ()
@@ -232,7 +233,7 @@ An indirect buffer shares its text with its base, whose document it is."
       (unless (member (plist-get folder :uri) midfill--folders)
         (push (plist-get folder :uri) midfill--folders)
         (midfill--notify :workspace/didChangeWorkspaceFolders :event (list :added (vector folder) :removed [])))
-      (setq midfill--open (midfill--buffer-uri) midfill--version 0 midfill--reason nil)
+      (setq midfill--open (midfill--buffer-uri) midfill--version 0 midfill--size (buffer-size) midfill--reason nil)
       (midfill--notify :textDocument/didOpen :textDocument
                        (list :uri midfill--open :version 0 :text (midfill--sent (point-min) (point-max))
                              :languageId (alist-get name midfill--languages name nil #'equal))))))
@@ -249,19 +250,27 @@ An indirect buffer shares its text with its base, whose document it is."
     (setq midfill--before
           (list begin end (list :start (midfill--position begin) :end (midfill--position end))))))
 
+(defun midfill--send (&rest change)
+  "Send CHANGE, as LSP has it."
+  (midfill--notify :textDocument/didChange
+                   :textDocument (list :uri midfill--open :version (cl-incf midfill--version))
+                   :contentChanges (vector change)))
+
+(defun midfill--send-unannounced ()
+  "Send the whole text if it has changed without the hooks: as by `recode-region', or by another package's hook."
+  (unless (= midfill--size (buffer-size))
+    (setq midfill--size (buffer-size))
+    (midfill--send :text (save-restriction (widen) (midfill--sent (point-min) (point-max))))))
+
 (defun midfill--after-change (begin end length)
   "Send the change of LENGTH characters at BEGIN, which now end at END."
   (when midfill--open
-    (pcase-let ((`(,from ,to ,range) midfill--before))
-      (midfill--notify
-       :textDocument/didChange
-       :textDocument (list :uri midfill--open :version (cl-incf midfill--version))
-       :contentChanges
-       (vector (if (and range (= begin from) (= length (- to from)))
-                   (list :range range :text (midfill--sent begin end))
-                 ;; Emacs has announced another range than it changed: the whole text is sent.
-                 (list :text (save-restriction (widen) (midfill--sent (point-min) (point-max)))))))
-      (setq midfill--before nil))))
+    (pcase-let ((`(,from ,to ,range) midfill--before) (size (+ midfill--size (- end begin length))))
+      (setq midfill--before nil midfill--size -1)
+      (when (and range (= begin from) (= length (- to from)) (= size (buffer-size))) ; else it is not what was announced
+        (setq midfill--size size)
+        (midfill--send :range range :text (midfill--sent begin end)))
+      (midfill--send-unannounced))))
 
 ;;; Suggestions
 
@@ -360,6 +369,7 @@ An indirect buffer shares its text with its base, whose document it is."
       (let ((edited (not (equal (car seen) (car midfill--seen)))))
         (setq midfill--seen seen)
         (when midfill--item (midfill--draw))
+        (when midfill--open (midfill--send-unannounced))
         (cond ((or buffer-read-only (midfill--repeated-p)))
               (edited (when (midfill--automatic-p) (midfill--ask 2)))
               (midfill--open

@@ -33,7 +33,8 @@ def draw(scores: Numbers, how: Draw, unseen: float = 0.0) -> int | None:
         if unseen and sampling.top_k > len(scores):
             return None
         unseen = 0.0
-    weights = np.exp((scores - scores.max()) / sampling.temperature)
+    with np.errstate(over="ignore"):  # a temperature near 0 leaves the highest scores alone
+        weights = np.exp((scores - scores.max()) / sampling.temperature)
     order = np.argsort(-scores, kind="stable")[: sampling.top_k or None]
     weights = weights[order]
     cumulative = np.cumsum(weights / (weights.sum() + unseen))

@@ -12,6 +12,7 @@ from typing import Any
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+from websockets.frames import CloseCode
 
 MOST_FILES = 65_536
 FILES_FOR_OTHERS = 640
@@ -32,6 +33,11 @@ BYTE_S = 1e-8  # for each of its bytes
 REQUEST_S = 1e-3  # to receive a request, and send its response
 STRANGER_WAIT_S = 1.0
 """Longest wait of a request without a token: a flood from its address must not fail health checks, or a proof."""
+
+_UNREADABLE = (
+    b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\nContent-Type: text/plain\r\n\r\n"
+    b"the headers are too many or too long for a WebSocket, or announce a body\n"
+)
 
 Address = tuple[object, object]
 """The client's host and port, and the core's: one client port may reach two ports of a core."""
@@ -158,3 +164,28 @@ class BoundedWebSocket(WebSocketsSansIOProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
         self._bounds.lost((self.client, self.server))
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self.conn.handshake_exc is not None and not self.handshake_initiated:
+            # Its headers are too long, too many, or announce a body: uvicorn would leave it unanswered.
+            self.transport.write(_UNREADABLE)
+            self.transport.close()
+
+    def send_receive_event_to_app(self) -> None:
+        """As uvicorn's, which logs a traceback for each text that is not UTF-8."""
+        if self.curr_msg_data_type == "text":
+            try:
+                b"".join(self.frames).decode()
+            except UnicodeDecodeError as error:
+                self.conn.send_close(CloseCode.INVALID_DATA, f"not UTF-8: {error.reason} at byte {error.start}")
+                self.handle_parser_exception()
+                return
+        super().send_receive_event_to_app()
+
+    def handle_parser_exception(self) -> None:
+        """As uvicorn's, which fails if the client has sent a bad frame before the handshake's end."""
+        if self.conn.close_sent is None:
+            self.transport.close()
+        else:
+            super().handle_parser_exception()

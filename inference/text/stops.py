@@ -3,8 +3,6 @@ suffix.
 
 A model that does not see where the suffix begins writes it once more. Brackets, quotes, and tags and words that close
 a block do not show by themselves that it has reached the suffix, since a completion closes its own.
-
-It ends at the newline, at the dedent of a block, before a stop text, or where it goes on as the suffix does.
 """
 
 from __future__ import annotations

@@ -78,6 +78,7 @@ _QUOTES = {
     "php": ("<<<",),
     "shellscript": ("<<", "<< "),
 }
+_NEED_LEXER = SCRIPTS - {"svelte", "vue"} | {"crystal", "ocaml", "perl", "ruby"}
 _CLOSERS = (")", "]", "}", "</", "/>")  # of every language, since its strings may hold text of others
 _LABELS = ("case", "default", "public:", "private:", "protected:")  # of braces; many styles do not indent them
 _END_WORDS = ("end", "fi", "done", "esac")  # the same, but where a block ends with its last deeper line
@@ -133,6 +134,11 @@ class Language:
         word = rf"(?:{'|'.join(map(re.escape, self.closers))})\b"
         opener = rf"{self.openers}|.*{self.openers}(?: \|.*\|)?[ \t\r]*$"
         return rf"([ \t]*)(?:(?P<{CLOSES}>{word})|(?P<{OPENS}>(?=\S)(?!.*\b{word})(?:{opener})))"
+
+    @property
+    def needs_lexer(self) -> bool:
+        """Whether quotes do not show what a literal is: a regular expression may hold one, and a type begin with it."""
+        return self.id in _NEED_LEXER
 
     @property
     def has_formulas(self) -> bool:

@@ -95,9 +95,15 @@ MOST_CHARS = 8_000
 
 def code_brackets(text: str, language_id: str) -> Iterator[tuple[int, str]]:
     """Place and character of each bracket outside of comments and literals; of all, if the language has no lexer."""
+    return ((place, one) for place, one, is_code in lexed_brackets(text, language_id) if is_code)
+
+
+def lexed_brackets(text: str, language_id: str) -> Iterator[tuple[int, str, bool]]:
+    """Place and character of each bracket, and whether it stands outside of comments and literals."""
     for start, kind, value in _tokens(text, language_id):
-        if not _is_literal(kind) and not (value.isalnum() or value.isspace()):
-            yield from ((start + index, one) for index, one in enumerate(value) if one in BRACKETS)
+        if not (value.isalnum() or value.isspace()):
+            is_code = not _is_literal(kind)
+            yield from ((start + index, one, is_code) for index, one in enumerate(value) if one in BRACKETS)
 
 
 def _tokens(text: str, language_id: str) -> Iterator[tuple[int, Any, str]]:

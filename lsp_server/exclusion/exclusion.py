@@ -60,8 +60,8 @@ class Exclusion:
         scheme, path = split_uri(uri)
         if scheme not in _HERE | _ELSEWHERE:
             return Verdict(f"the scheme {scheme!r} is none of those that midfill knows documents of users by", "other")
-        if "\0" in path:
-            return Verdict("its path contains a NUL character", "other")
+        if not _is_encodable(path):
+            return Verdict("its path contains a NUL character or half of a surrogate pair", "other")
         paths = dict.fromkeys((path, split_uri(without_query(uri)).path))
         found = [verdict for path in paths for verdict in self._verdicts_on(path, is_here=scheme in _HERE)]
         return min(found, key=lambda verdict: verdict.cause == "gitignore", default=None)
@@ -110,7 +110,15 @@ class FolderExclusion:
 
 def is_usable(path: str) -> bool:
     """Whether the path names a place on this machine's disks: it is not empty, nor a path of another system."""
-    return Path(path).is_absolute() and "\0" not in path
+    return Path(path).is_absolute() and _is_encodable(path)
+
+
+def _is_encodable(path: str) -> bool:
+    """Whether the system takes the path; lone surrogates that stand for bytes of a name are encodable."""
+    try:
+        return b"\0" not in os.fsencode(path)
+    except UnicodeEncodeError:
+        return False
 
 
 _KEEP_SECONDS = 2.0

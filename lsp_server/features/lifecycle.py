@@ -6,11 +6,12 @@ from typing import Any
 
 from lsprotocol import types
 from pygls.capabilities import get_capability
+from pygls.exceptions import JsonRpcException
 
 from lsp_server.documents.positions import PositionCodec, PositionEncoding
 from lsp_server.features.suggestions import completion
 from lsp_server.server import MidfillServer
-from protocol.errors import BadSettings
+from protocol.errors import BadInput, BadSettings
 
 # The files that the index reads: `GRAMMAR_BY_SUFFIX` of `lsp_server.context.index.grammars`.
 INDEXED = "**/*.{py,pyi,pyw,js,mjs,cjs,jsx,ts,mts,cts,tsx,go,rs}"
@@ -81,13 +82,25 @@ async def did_change_configuration(ls: MidfillServer, params: types.DidChangeCon
     """Take the changed settings, or request them if the client only announces a change."""
     given: Any = params.settings
     if given is None and get_capability(ls.client_capabilities, "workspace.configuration"):
-        section = types.ConfigurationParams([types.ConfigurationItem(section="midfill")])
-        (ours,) = await ls.workspace_configuration_async(section)
-        given = {"midfill": ours}
+        given = {"midfill": await _settings_of_client(ls)}
     try:
         ls.take_changed_settings(given)
     except BadSettings as error:
         ls.notices.error(str(error))
+
+
+async def _settings_of_client(ls: MidfillServer) -> object:
+    """What the client answers when it is asked for its settings; BadInput if that is not a list of the one item."""
+    section = types.ConfigurationParams([types.ConfigurationItem(section="midfill")])
+    answer: object
+    try:
+        answer = await ls.workspace_configuration_async(section)
+    except JsonRpcException as error:
+        raise BadInput(f"{types.WORKSPACE_CONFIGURATION}: {error}") from error
+    match answer:
+        case [ours]:
+            return ours
+    raise BadInput(f"{types.WORKSPACE_CONFIGURATION}: expected a list of one item, not {answer!r:.100}")
 
 
 def _folders(ls: MidfillServer) -> list[str]:

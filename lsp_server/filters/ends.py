@@ -8,11 +8,14 @@ from lsp_server.documents.languages import CLOSES, OPENS, indentation, leading_s
 from lsp_server.documents.lexing import CLOSER_OF, OPENER_OF
 from lsp_server.filters.cursor_context import CursorContext, Insertion
 from protocol.messages import StopRule
-from protocol.stopping import HEREDOC, begins_with, find_stop
+from protocol.stopping import HEREDOC, begins_with, find_stop, opened_at_end
 
 _OPENERS = ("(", "[", "{")
 _CLOSING_TAG = re.compile(r"</([\w:.-]+)")
-_EMBEDDED = re.compile(r"\b(?:then|else|do)$")  # what a header of a script ends with, in a document of another language
+_EMBEDDED = re.compile(  # the header of a script in a document of another language, whose keys end with a colon
+    r"^\s*(?:local )?(?:begin|case|class|defmodule|defp?|for|function|if|macro|module|struct|unless|until|while)\b(?!:)"
+    r"|\b(?:then|else|do(?: \|.*\|)?|function\b[^()]*\([^()]*\))$"
+)
 
 
 def stop_rule(context: CursorContext) -> StopRule:
@@ -27,6 +30,7 @@ def stop_rule(context: CursorContext) -> StopRule:
     depth, known = indentation(context.before, context.tab_columns), context.language
     header = context.before.rstrip()
     is_blank = not header
+    opened, quotes = _strings(context)
     return StopRule(
         indent=depth if is_blank else depth + 1,
         one_line=not is_blank and not header.endswith(_OPENERS),
@@ -34,7 +38,8 @@ def stop_rule(context: CursorContext) -> StopRule:
         closers=_lacking_closers(context, depth),
         joining=() if is_blank else _joining(context),
         depthless=known.depthless,
-        quotes=_own_quotes(context),
+        quotes=quotes,
+        opened=opened,
         tab_columns=context.tab_columns,
     )
 
@@ -46,12 +51,27 @@ def _joining(context: CursorContext) -> tuple[str, ...]:
     return known.joining if is_label else known.joining + known.labels
 
 
-def _own_quotes(context: CursorContext) -> tuple[str, ...]:
-    """The quotes by which the text opens strings of its own: none if the cursor stands in one already."""
-    quotes = context.language.quotes
-    above, before = context.counts.above, context.before
-    is_open = any((above[quote] + before.count(quote)) % 2 for quote in quotes if not quote.startswith(HEREDOC))
-    return () if is_open else quotes
+def _strings(context: CursorContext) -> tuple[str, tuple[str, ...]]:
+    """What is open at the cursor of a string of several lines, and the quotes by which the text opens its own.
+
+    A quote above that seems to be open may stand in a comment: then no string is known.
+    """
+    quotes, above, before = context.language.quotes, context.counts.above, context.before
+    if any(quote.startswith(HEREDOC) for quote in quotes):
+        return _heredoc(context), quotes
+    if not any((above[quote] + before.count(quote)) % 2 for quote in quotes):
+        return "", quotes
+    opened = "" if any(above[quote] % 2 for quote in quotes) else opened_at_end(before, quotes)
+    return opened, quotes if opened else ()
+
+
+def _heredoc(context: CursorContext) -> str:
+    """The heredoc that the nearest line with one leaves open at the cursor."""
+    lines = (*context.lines_above, context.before)
+    first = next((index for index in reversed(range(len(lines))) if HEREDOC in lines[index]), None)
+    if first is None or lines[first].lstrip().startswith("#"):
+        return ""
+    return opened_at_end("".join(lines[first:]), context.language.quotes)
 
 
 def _lacking_closers(context: CursorContext, depth: int) -> tuple[str, ...]:

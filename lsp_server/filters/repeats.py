@@ -8,7 +8,16 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from lsp_server.documents.languages import Language, indentation
-from lsp_server.documents.lexing import APOSTROPHE, CLOSER_OF, CLOSING, OPENER_OF, QUOTES, code_brackets
+from lsp_server.documents.lexing import (
+    APOSTROPHE,
+    CLOSER_OF,
+    CLOSING,
+    MOST_CHARS,
+    OPENER_OF,
+    QUOTES,
+    code_brackets,
+    lexed_brackets,
+)
 from lsp_server.filters.cursor_context import CursorContext, Insertion, word_characters
 from protocol.stopping import begins_with, columns
 
@@ -24,7 +33,8 @@ def close_hidden(insertion: Insertion, context: CursorContext) -> Insertion:
     wanted = [found.group() for found in _HIDDEN.finditer(context.hidden)]
     closed = _closed(insertion.text, wanted, context.before, has_escapes=True)
     if len(closed) < len(wanted) and not insertion.is_cut:  # a backslash may escape nothing
-        closed = max(closed, _closed(insertion.text, wanted, context.before, has_escapes=False), key=len)
+        readings = insertion.text, _brackets_alone(insertion.text, wanted, context)
+        closed = max(closed, *(_closed(text, wanted, context.before, has_escapes=False) for text in readings), key=len)
     here = [found.end() for found in _HIDDEN.finditer(context.hidden_here)]
     if len(closed) > len(here):
         insertion = insertion.with_text(insertion.text[: closed[len(here)]].rstrip())
@@ -65,6 +75,21 @@ def _closed(text: str, wanted: list[str], before: str, *, has_escapes: bool) -> 
             index += quotes[1] if quotes[:1] == [0] and len(quotes) > 1 else 0  # a single quote opens no string
         index += 1
     return closed
+
+
+def _brackets_alone(text: str, wanted: list[str], context: CursorContext) -> str:
+    """`text` with spaces for all but its brackets that stand, as a lexer says, in code; or not, as the cursor's opener.
+
+    Empty where quotes show what is a literal, and if some are wanted.
+    """
+    begin, line = len(context.before), context.before + text
+    if not context.language.needs_lexer or len(line) > MOST_CHARS or not OPENER_OF.keys() >= set(wanted):
+        return ""
+    brackets = list(lexed_brackets(line, context.language_id))
+    opener = OPENER_OF[wanted[0]]
+    at_cursor = next((is_code for place, one, is_code in reversed(brackets) if place < begin and one == opener), True)
+    alone = {place: one for place, one, is_code in brackets if is_code == at_cursor}
+    return "".join(alone.get(place, " ") for place in range(begin, len(line)))
 
 
 def _quotes(text: str, quote: str, *, has_escapes: bool) -> list[int]:

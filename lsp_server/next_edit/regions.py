@@ -63,7 +63,7 @@ class RegionAnchor:
         """Whether the document's lines around the region are those that were laid."""
         above = tuple(lines[max(0, self.first - len(self.above)) : self.first])
         below = tuple(lines[self.last : self.last + len(self.below)])
-        return self.first < self.last <= len(lines) and (above, below) == (self.above, self.below)
+        return (above, below) == (self.above, self.below)
 
     def holds(self, lines: Sequence[str], row: int) -> bool:
         """Whether the anchor fits, and the cursor's line is well inside of its region, which has not grown too much."""
@@ -122,9 +122,9 @@ def _grown(lines: Sequence[str], first: int, last: int, left: int) -> tuple[int,
     """Lines above and below in turns, while there are bytes left."""
     up = down = True
     while up or down:
-        if up := up and first > 0 and (cost := _bytes(lines[first - 1])) <= left:
+        if up := first > 0 and (cost := _bytes(lines[first - 1])) <= left:
             first, left = first - 1, left - cost
-        if down := down and last < len(lines) and (cost := _bytes(lines[last])) <= left:
+        if down := last < len(lines) and (cost := _bytes(lines[last])) <= left:
             last, left = last + 1, left - cost
     return first, last
 

@@ -72,9 +72,8 @@ class Sweep:
         newest: Event | None = None,
     ) -> RegionAnchor:
         """See NextEditFormat."""
-        known = previous if previous is not None and previous.path == path else None
         first, last = lines_around(lines, row, self.size)
-        start = tuple(lines) if known is None else known.session_start
+        start = tuple(lines) if previous is None else previous.session_start
         begin, end = _part(len(start), first)
         refuse_marked(_MARKERS, path, *lines[first:last], *(start[begin:end] if self.shows_file else ()))
         events, snippets = unmarked(_MARKERS, events, snippets)
@@ -157,7 +156,7 @@ def _part(count: int, line: int) -> tuple[int, int]:
     """The lines of a file that are shown: all, or of a long file those of the stride in whose middle the line lies."""
     if count <= _WHOLE_FILE_LINES:
         return 0, count
-    first = min(max(0, line - _STRIDE // 2) // _STRIDE * _STRIDE, max(0, count - _PART_LINES))
+    first = min(max(0, line - _STRIDE // 2) // _STRIDE * _STRIDE, count - _PART_LINES)
     return first, first + _PART_LINES
 
 

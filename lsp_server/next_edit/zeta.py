@@ -75,7 +75,7 @@ class Zeta:
         newest: Event | None = None,  # noqa: ARG002 - the region is shown as it is
     ) -> RegionAnchor:
         """See NextEditFormat. The newest events come first to the budget, then the snippets in their order."""
-        if previous is not None and previous.path == path and previous.holds(lines, row):
+        if previous is not None and previous.holds(lines, row):
             first, last, laid_lines = previous.first, previous.last, previous.laid_lines
         else:
             first, last = lines_around(lines, row, self.size)

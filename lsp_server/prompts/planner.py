@@ -124,4 +124,4 @@ class PromptPlanner:
 
 def _prompt_text(text: str) -> str:
     """The text with \\n for all line ends, as models are trained; a filter restores the document's own."""
-    return text.replace("\r\n", "\n") if "\r" in text else text
+    return text.replace("\r\n", "\n")

@@ -125,7 +125,7 @@ class EditingSession:
             self.explainer.closed(closed)
         if closed is not None and (verdicts := closed.workspace.verdicts).is_allowed(uri):
             verdicts.allow(uri, allowed=False)
-            self._sender.forget(closed.session)
+            self._sender.forget(closed)
         if self._last not in self.documents:
             self._last = None
         self._sender.release(uri)

@@ -48,8 +48,6 @@ class EditorWorkspace:
         """The planner of a document's prompts, with snippets of other documents if the settings enable them."""
         budget = WindowBudget(settings.prefix_tokens, settings.suffix_tokens)
         sources = enabled_sources(settings)
-        if not sources:
-            return PromptPlanner(document, budget, settings.strategy)
         return PromptPlanner(
             document,
             budget,
@@ -167,12 +165,6 @@ class OpenDocument:
             self.looked_at = True
         if not self.inserted_chars:
             self.workspace.pool.visited(self.source, self._in_source(cursor).line)
-
-    def drop_excluded(self) -> None:
-        """Forget the last suggestion of a newly excluded document, and its snippets in other documents' prompts."""
-        self.latest.supersede()
-        self.suggestions, self.last_exchange = (), None
-        self.workspace.pool.closed(self.session)
 
 
 logger = logging.getLogger(__name__)

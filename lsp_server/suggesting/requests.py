@@ -158,7 +158,7 @@ class RequestSender:
         prompted = self._prompt_sources.setdefault(opened.session, _PromptSources(opened))
         prompted.opened = opened
         prompted.sources |= plan.sources
-        for uri in (opened.session, *plan.sources):
+        for uri in (opened.document.uri, *plan.sources):
             self._resident.setdefault(uri)
         try:
             completion = await self._core.complete(request)
@@ -215,11 +215,11 @@ class RequestSender:
             prompted.opened = None
             self._core.release(self._session(uri))
 
-    def forget(self, uri: str) -> None:
+    def forget(self, closed: OpenDocument) -> None:
         """Have the core drop what it has of this document, which no other document's prompt held."""
-        self._prompt_sources.pop(uri, None)
-        self._resident.pop(uri, None)
-        self._core.forget(self._session(uri))
+        self._prompt_sources.pop(closed.session, None)
+        self._resident.pop(closed.document.uri, None)
+        self._core.forget(self._session(closed.session))
 
     def _concerned(self, opened: OpenDocument) -> set[str]:
         """The URIs of the documents whose text this one's next prompt may hold, or its earlier prompts held."""
@@ -239,29 +239,27 @@ class RequestSender:
 
         If such a document's text entered a prompt, its own or as a snippet, every session is dropped, open or closed.
         Otherwise only its own session is dropped: an earlier run may have left it on disk. A document that stays in its
-        own prompts keeps its session, unless its text was a snippet in others.
+        own prompts keeps its session, unless its text was a snippet in others. A session that is dropped has no request
+        any more: the core cancels it.
         """
         out = {uri for uri in excluded if looked_at.workspace.verdicts.own(uri) is not None}
         for uri, verdict in excluded.items():
             level = logging.WARNING if uri in out else logging.INFO
             prompts = "prompts" if uri in out else "other documents' prompts"
             logger.log(level, "%s is excluded from %s: %s", uri, prompts, verdict.rule)
+        sessions = out | {looked_at.session} if looked_at.document.uri in out else out  # a cell's is its notebook's
+        for uri in excluded.keys() | sessions:
             looked_at.workspace.pool.closed(uri)
-        for uri in out:
-            self._core.forget(self._session(uri))
-        if looked_at.document.uri in out:
-            looked_at.drop_excluded()
         snippets = {uri for prompted in self._prompt_sources.values() for uri in prompted.sources}
         if (out & self._resident.keys()) | (excluded.keys() & snippets):
-            for uri in self._prompt_sources.keys() - out:
-                self._core.forget(self._session(uri))
-            for uri, prompted in self._prompt_sources.items():
-                if prompted.opened is not None and uri in out:
-                    prompted.opened.drop_excluded()
-                elif prompted.opened is not None:
+            sessions = sessions | self._prompt_sources.keys()
+            for prompted in self._prompt_sources.values():
+                if prompted.opened is not None:
                     prompted.opened.suggestions, prompted.opened.last_exchange = (), None
             self._prompt_sources.clear()
             self._resident.clear()
+        for uri in sessions:
+            self._core.forget(self._session(uri))
 
     def _session(self, uri: str) -> str:
         return f"{self._session_prefix}/{uri}"

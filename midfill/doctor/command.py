@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from midfill.console import open_console
 from protocol.errors import BadSettings
 from protocol.installation import ENGINE, missing
 from protocol.settings import Settings
@@ -43,7 +44,7 @@ def doctor_command(
     if as_json:
         typer.echo(json.dumps(result, indent=2, ensure_ascii=False))
     else:
-        _print(Console(), sections, everything=everything)
+        _print(open_console(), sections, everything=everything)
     if not result["ok"]:
         raise typer.Exit(1)
 

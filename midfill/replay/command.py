@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
+from midfill.console import open_console
 from midfill.options import check_writable, chosen, takes_options
 from midfill.replay.trace import Trace, read_trace
 from protocol.errors import BadInput
@@ -80,10 +80,10 @@ def replay_command(
     result = _play(session, replace(settings, max_tokens=arguments.max_new_tokens), arguments)
     text = json.dumps(summary(result), indent=2)
     if arguments.json_file == Path("-"):
-        Console(stderr=True).print(report(result))
+        open_console(stderr=True).print(report(result))
         typer.echo(text)
         return
-    Console().print(report(result))
+    open_console().print(report(result))
     if arguments.json_file is not None:
         arguments.json_file.write_text(text + "\n", encoding="utf-8")
         typer.echo(f"wrote {arguments.json_file}")
@@ -93,7 +93,7 @@ def _play(session: Trace, settings: Settings, options: ReplayOptions) -> ReplayR
     """Run the replay, with a bar per strategy on stderr if that is a terminal."""
     from midfill.replay.player import replay
 
-    console = Console(stderr=True)
+    console = open_console(stderr=True)
     columns = (TextColumn("{task.description:5}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     steps = len(session.transactions[options.start :][: options.limit])
     with Progress(*columns, console=console, disable=not console.is_terminal) as progress:

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import venv
 from collections.abc import Iterator
-from importlib.metadata import Distribution, distributions, version
+from importlib.metadata import Distribution, distributions
 from pathlib import Path
 
 import pytest
@@ -27,9 +27,7 @@ from tests.deploy.running import PATIENCE_S, issue, running
 from tests.deploy.starts import COMPOSE, CONTAINERFILE, CORES, KEY, ROOT, of_compose, of_kubernetes, of_the_image
 from tests.inference.remote.fake_servers import FakeServer, openai_server, serving
 
-pytestmark = [
-    pytest.mark.skipif(sys.platform == "win32", reason="the image has Linux"),
-]
+pytestmark = [pytest.mark.skipif(sys.platform == "win32", reason="the image has Linux")]
 TINY = str(BUNDLED_FOLDERS["tiny"])
 _HEAD_BYTES = 2**23
 

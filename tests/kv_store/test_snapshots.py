@@ -36,6 +36,12 @@ def test_the_budget_leaves_more_near_the_end_of_the_prompt_and_what_is_pinned() 
     assert sum(position <= 900 for position in positions) >= 2
 
 
+def test_a_store_is_given_those_up_to_the_anchor_and_the_two_where_the_prompt_goes_on() -> None:
+    snapshots = filled(range(10, 80, 10))
+    snapshots.note_prompt(60, (20,))
+    assert [position for position, _ in snapshots.lasting(60)] == [10, 20, 50, 60]
+
+
 def test_what_is_needed_is_kept_beyond_the_budget() -> None:
     snapshots = Snapshots(0)
     snapshots.note_prompt(9, (5,))

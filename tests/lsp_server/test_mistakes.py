@@ -47,6 +47,11 @@ def message(**fields: Any) -> bytes:
         (message(id="a", method=DOCUMENT_HASH, params=NOT_OPEN), "file:///other.py is not open"),
         (message(id="a", method="no/such"), "no/such"),
         (message(id="a", method=types.WORKSPACE_EXECUTE_COMMAND, params={"command": "nope"}), "nope"),
+        (message(id="a", method=types.WORKSPACE_EXECUTE_COMMAND, params={"command": "midfill.snooze"}), "Expected 1 arguments"),
+        (message(id="a", method=5), "the method 5"),
+        (message(id="a", method="midfill/refused", params={"code": 1}), "midfill/refused"),
+        (message(method=types.WINDOW_WORK_DONE_PROGRESS_CANCEL, params={"token": [1]}), "[1]"),
+        (b"", "not JSON"),
         (message(id={}, method=DOCUMENT_HASH, params=NOT_OPEN), "id"),
         (message(id="a"), "an answer"),
         (b'{"jsonrpc": "2.0", "id": NaN, "method": "midfill/documentHash", "params": {}}', "id"),
@@ -74,6 +79,26 @@ async def test_a_mistake_is_one_line(editor: Editor, caplog: pytest.LogCaptureFi
 async def test_what_is_wrong_with_a_request_is_its_answer(editor: Editor) -> None:
     with pytest.raises(JsonRpcInvalidParams, match=r"required field missing @ \$\.params\.position.*\"uri\""):
         await editor.ask_in_json(types.TEXT_DOCUMENT_INLINE_COMPLETION, NOT_OPEN)
+
+
+@pytest.mark.parametrize("answer", [[], {}, [None, None]])
+async def test_an_answer_that_is_no_setting_is_one_line(
+    editor: Editor, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, answer: object
+) -> None:
+    monkeypatch.setitem(editor.protocol.fm.features, types.WORKSPACE_CONFIGURATION, lambda _: answer)
+    editor.configure(None)
+    await until(lambda: caplog.records)
+    (record,) = caplog.records
+    assert record.exc_info is None
+    assert "workspace/configuration: expected a list of one item" in record.getMessage()
+
+
+async def test_a_folder_that_no_disk_can_have_is_no_bug(editor: Editor, caplog: pytest.LogCaptureFixture) -> None:
+    event = {"added": [{"uri": "file:///\ud800", "name": "half a pair"}], "removed": []}
+    editor.send(message(method=types.WORKSPACE_DID_CHANGE_WORKSPACE_FOLDERS, params={"event": event}))
+    editor.open("a")
+    assert (await editor.document_hash()).length == 1
+    assert caplog.records == []
 
 
 async def test_a_bug_keeps_its_traceback(

@@ -115,3 +115,10 @@ def test_a_client_that_dies_in_the_middle_of_a_message() -> None:
     done = subprocess.run(LSP, env=NO_CORE, input=torn, capture_output=True, timeout=100, check=False)
     assert done.returncode == 1, "LSP's status for a client that left without a shutdown"
     assert b"Traceback" not in done.stderr
+
+
+def test_a_request_after_the_shutdown_is_refused() -> None:
+    more = message("shutdown", None, LAST + 1) + message("exit", None)
+    done = subprocess.run(LSP, env=NO_CORE, input=SESSION + more, capture_output=True, timeout=100, check=False)
+    assert done.returncode == 0
+    assert b"shutdown after shutdown" in done.stdout

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
 from importlib.metadata import EntryPoints
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
+from rich.table import Table
 from typer.testing import CliRunner
 
 from midfill import commands
 from midfill.__main__ import main
 from midfill.commands import app
+from midfill.console import open_console
 from protocol.errors import BadInput
 from protocol.settings import CORE_SETTINGS, option_name
 
@@ -127,3 +131,37 @@ def test_bad_input_ends_a_command_with_one_line_and_status_2(
     assert ended.value.code == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith(message.format(empty=empty, trace=trace))
+
+
+def test_names_are_utf_8_whatever_the_locale(tmp_path: Path, runtime: Path) -> None:
+    (tmp_path / "ÄÖ").mkdir()
+    (tmp_path / "ÄÖ" / "ü.py").write_text("x")
+    (tmp_path / ".midfillignore").write_text("ÄÖ/ü*\n", encoding="utf-8")
+    ascii_only = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "PYTHONIOENCODING": "utf-8"}
+    command = (sys.executable, "-m", "midfill", "complete", "ÄÖ/ü.py:1:1")
+    paths = os.pathsep.join([str(Path.cwd()), *filter(None, [os.environ.get("PYTHONPATH")])])
+    environment = {**os.environ, **ascii_only, "PYTHONPATH": paths}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, encoding="utf-8", check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.endswith("ÄÖ/ü* in .midfillignore, line 1.\n")
+
+
+def test_nothing_wraps_without_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    table = Table.grid()
+    table.add_row("word " * 100)
+    open_console().print(table)
+    open_console(stderr=True).print("word " * 100)
+    assert [len(text.splitlines()) for text in capsys.readouterr()] == [1, 1]
+
+
+def test_an_interruption_while_a_command_is_imported_says_nothing(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted() -> NoReturn:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("midfill.__main__._run", interrupted)
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 130
+    assert capsys.readouterr().err == ""

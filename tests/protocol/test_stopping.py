@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from protocol.messages import StopRule
-from protocol.stopping import columns, find_stop
+from protocol.stopping import columns, find_stop, opened_at_end
 
 LINE = StopRule()
 
@@ -98,6 +98,10 @@ def test_block_with_its_closing_line(text: str, kept: str | None, last: str | No
         (StopRule(4, quotes=("<<",)), "a << b\nc", "a << b"),
         (StopRule(4, quotes=("<<",)), "1<<N\nc", "1<<N"),
         (StopRule(4, quotes=("<<",)), "a <<<EOS\nc", "a <<<EOS"),
+        # of one that is open at the cursor
+        (StopRule(4, quotes=("`",), opened="` "), "\nb\n`\n    c\nd", "\nb\n`\n    c"),
+        (StopRule(4, quotes=("<<",), opened="<<A\n"), "A\n    c\nd", "A\n    c"),
+        (StopRule(4, one_line=True, quotes=("<<",), opened="<<A "), "\nb\nA\n    c\nd", "\nb\nA\n    c"),
         # a block that is as deep as its first line
         (StopRule(9, opens=True), "\n    a\n        b\n    c\n}", "\n    a\n        b\n    c"),
         (StopRule(9, opens=True, closers=("}",)), "\n    a\n}\nb", "\n    a\n}"),
@@ -134,6 +138,7 @@ def check(text: str, rule: StopRule, kept: str | None) -> None:
         closers=st.sampled_from([(), ("b", "a")]),
         joining=st.sampled_from([(), ("b",)]),
         quotes=st.sampled_from([(), ("a",), ("<<",)]),
+        opened=st.sampled_from(["", "<<A ", "a "]),
     ),
 )
 def test_text_that_comes_in_pieces_ends_where_the_whole_ends(text: str, cuts: set[int], rule: StopRule) -> None:
@@ -144,6 +149,21 @@ def test_text_that_comes_in_pieces_ends_where_the_whole_ends(text: str, cuts: se
         if end is not None:
             break
     assert end == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "opened"),
+    [
+        ("a `b`", ""),
+        ("a `b", "` "),
+        ("a <<B | c", "<<B "),
+        ("a <<-'B'\nc", "<<-'B\n"),
+        ("a <<B\nc\nB", ""),
+        ("a <<" + "B" * 52, ""),  # no longer than a rule may have it
+    ],
+)
+def test_what_is_open_at_the_end(text: str, opened: str) -> None:
+    assert opened_at_end(text, ("`", "<<")) == opened
 
 
 def test_columns() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from types import UnionType
 from typing import Annotated, Any, Union, get_args, get_origin
 
@@ -86,6 +87,12 @@ def test_half_a_surrogate_pair_is_a_replacement_character(text: bytes, value: ob
 )
 def test_what_is_no_json_is_refused(text: bytes) -> None:
     with pytest.raises((msgspec.DecodeError, UnicodeDecodeError)):
+        decode_object(text)
+
+
+@pytest.mark.parametrize(("text", "field"), [(b'{"a": 1, "b": 1e999}', "`$.b`"), (b'{"a": [' + b"9" * 5000 + b"]}", "`$.a`")])
+def test_a_number_out_of_range_names_its_field(text: bytes, field: str) -> None:
+    with pytest.raises(msgspec.ValidationError, match=re.escape(field)):
         decode_object(text)
 
 

@@ -1,8 +1,8 @@
 import assert from "node:assert/strict";
-import { registerHooks } from "node:module";
 import { mock, test } from "node:test";
 
 import type { Server } from "../src/server.ts";
+import { stubVscode } from "./vscodeStub.ts";
 
 interface Editor {
   document: object;
@@ -12,7 +12,7 @@ interface Editor {
 const document = { uri: "file:///demo.py", version: 1 };
 const [active, beside] = [0, 7].map((line): Editor => ({ document, selection: { active: { line, character: 0 } } })) as [Editor, Editor];
 let selected: (event: { textEditor: Editor }) => void = () => undefined;
-const stub = {
+stubVscode({
   Disposable: { from: () => undefined },
   window: {
     activeTextEditor: active,
@@ -20,12 +20,6 @@ const stub = {
     onDidChangeActiveTextEditor: () => undefined,
     onDidChangeWindowState: () => undefined,
   },
-};
-Object.assign(globalThis, { vscodeStub: stub });
-const names = Object.keys(stub).map((name) => `export const ${name} = globalThis.vscodeStub.${name};`);
-registerHooks({
-  resolve: (specifier, context, next) =>
-    specifier === "vscode" ? { url: `data:text/javascript,${names.join("")}`, shortCircuit: true } : next(specifier, context),
 });
 const { followCursor } = await import("../src/cursorMoves.ts");
 

@@ -1,28 +1,21 @@
 import assert from "node:assert/strict";
-import { registerHooks } from "node:module";
 import { test } from "node:test";
 
 import type { Server } from "../src/server.ts";
 import type { Switch } from "../src/switch.ts";
+import { stubVscode } from "./vscodeStub.ts";
 
 type Changed = (event: { affectsConfiguration: (name: string) => boolean }) => void;
 
 let enabled = true;
 let changed: Changed = () => undefined;
-const stub = {
+stubVscode({
   workspace: {
     getConfiguration: () => ({ get: (name: string, fallback: unknown) => (name === "enabled" ? enabled : fallback) }),
     onDidChangeConfiguration: (listener: Changed) => {
       changed = listener;
     },
   },
-};
-Object.assign(globalThis, { vscodeStub: stub });
-registerHooks({
-  resolve: (specifier, context, next) =>
-    specifier === "vscode"
-      ? { url: "data:text/javascript,export const workspace = globalThis.vscodeStub.workspace;", shortCircuit: true }
-      : next(specifier, context),
 });
 const { followSettings } = await import("../src/followSettings.ts");
 

@@ -1,15 +1,15 @@
 import assert from "node:assert/strict";
-import { registerHooks } from "node:module";
 import { test } from "node:test";
 
 import type { Client } from "../src/client.ts";
+import { stubVscode } from "./vscodeStub.ts";
 
 const document = { version: 1 };
 const fixes = ["b", "c"].map((name) => ({ title: `Add import a from ${name}`, edit: { entries: () => [["uri", []]] } }));
 const said: string[] = [];
 let applied = 0;
 let isTypedMeanwhile = false;
-const stub = {
+stubVscode({
   window: {
     activeTextEditor: { document },
     setStatusBarMessage: (message: string) => said.push(message),
@@ -29,12 +29,6 @@ const stub = {
     readonly get = (): unknown[] => [];
     readonly set = (): void => undefined;
   },
-};
-Object.assign(globalThis, { vscodeStub: stub });
-const names = Object.keys(stub).map((name) => `export const ${name} = globalThis.vscodeStub.${name};`);
-registerHooks({
-  resolve: (specifier, context, next) =>
-    specifier === "vscode" ? { url: `data:text/javascript,${names.join("")}`, shortCircuit: true } : next(specifier, context),
 });
 const { addImports } = await import("../src/missingImports.ts");
 

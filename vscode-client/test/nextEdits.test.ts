@@ -1,14 +1,14 @@
 import assert from "node:assert/strict";
-import { registerHooks } from "node:module";
 import { mock, test } from "node:test";
 
 import type { Server } from "../src/server.ts";
+import { stubVscode } from "./vscodeStub.ts";
 
 type Selected = (event: { textEditor: object; selections: { isSingleLine: boolean }[] }) => void;
 
 const active = { document: { version: 1 }, selection: { isEmpty: true, active: {} }, selections: [{}] };
 let selected: Selected = () => undefined;
-const stub = {
+stubVscode({
   Disposable: { from: () => undefined },
   ThemeColor: Object,
   window: {
@@ -18,12 +18,6 @@ const stub = {
     onDidChangeActiveTextEditor: () => undefined,
   },
   workspace: { onDidChangeTextDocument: () => undefined },
-};
-Object.assign(globalThis, { vscodeStub: stub });
-const names = Object.keys(stub).map((name) => `export const ${name} = globalThis.vscodeStub.${name};`);
-registerHooks({
-  resolve: (specifier, context, next) =>
-    specifier === "vscode" ? { url: `data:text/javascript,${names.join("")}`, shortCircuit: true } : next(specifier, context),
 });
 const { NextEdits } = await import("../src/nextEdits.ts");
 

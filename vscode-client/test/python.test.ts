@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
-import { registerHooks } from "node:module";
 import { afterEach, beforeEach, mock, test } from "node:test";
+
+import { stubVscode } from "./vscodeStub.ts";
 
 interface Extension {
   isActive: boolean;
@@ -18,19 +19,11 @@ const listen = (listener: () => void): object => {
   listeners.push(listener);
   return {};
 };
-const stub = {
+stubVscode({
   Disposable: { from: () => ({}) },
   extensions: { getExtension: () => extension, onDidChange: listen },
   window: { onDidChangeActiveTextEditor: listen },
   workspace,
-};
-Object.assign(globalThis, { vscodeStub: stub });
-const names = Object.keys(stub).map((name) => `export const ${name} = globalThis.vscodeStub.${name};`);
-registerHooks({
-  resolve: (specifier, context, next) =>
-    specifier === "vscode"
-      ? { url: `data:text/javascript,${names.join("")}`, shortCircuit: true }
-      : next(specifier, context),
 });
 const { isUntrusted, watchInterpreter, workspaceEnvironments } = await import("../src/python.ts");
 

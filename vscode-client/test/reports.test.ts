@@ -1,5 +1,4 @@
 import assert from "node:assert/strict";
-import { registerHooks } from "node:module";
 import * as path from "node:path";
 import { test } from "node:test";
 
@@ -7,6 +6,7 @@ import type { Pseudoterminal } from "vscode";
 
 import type { Server } from "../src/server.ts";
 import { scratchFolder, writeScript } from "./scratch.ts";
+import { stubVscode } from "./vscodeStub.ts";
 
 let shown: Pseudoterminal | undefined;
 const warnings: string[] = [];
@@ -19,7 +19,7 @@ class EventEmitter {
   };
 }
 
-const stub = {
+stubVscode({
   EventEmitter,
   window: {
     createTerminal: ({ pty }: { pty: Pseudoterminal }) => {
@@ -28,14 +28,6 @@ const stub = {
     },
     showWarningMessage: (message: string) => warnings.push(message),
   },
-};
-Object.assign(globalThis, { vscodeStub: stub });
-const names = Object.keys(stub).map((name) => `export const ${name} = globalThis.vscodeStub.${name};`);
-registerHooks({
-  resolve: (specifier, context, next) =>
-    specifier === "vscode"
-      ? { url: `data:text/javascript,${names.join("")}`, shortCircuit: true }
-      : next(specifier, context),
 });
 const { showDoctor } = await import("../src/reports.ts");
 

@@ -1,7 +1,6 @@
 // The steps of a start: whatever fails or hangs is told, and the next start goes on.
 
 import assert from "node:assert/strict";
-import { registerHooks } from "node:module";
 import * as path from "node:path";
 import { afterEach, beforeEach, mock, test, type TestContext } from "node:test";
 
@@ -10,6 +9,7 @@ import type { LogOutputChannel } from "vscode";
 import type { CoreTokens } from "../src/secrets.ts";
 import type { Switch } from "../src/switch.ts";
 import { scratchFolder, writeScript } from "./scratch.ts";
+import { stubVscode } from "./vscodeStub.ts";
 
 const settings: Record<string, unknown> = {};
 let python: { isActive: boolean; activate: () => Promise<unknown> } | undefined;
@@ -52,14 +52,7 @@ const stub = {
   },
   workspace: { isTrusted: true, workspaceFolders: [], getConfiguration: () => section },
 };
-Object.assign(globalThis, { vscodeStub: stub });
-const names = Object.keys(stub).map((name) => `export const ${name} = globalThis.vscodeStub.${name};`);
-registerHooks({
-  resolve: (specifier, context, next) =>
-    specifier === "vscode" || specifier === "./client.ts"
-      ? { url: `data:text/javascript,${names.join("")}`, shortCircuit: true }
-      : next(specifier, context),
-});
+stubVscode(stub, "./client.ts");
 const { Server } = await import("../src/server.ts");
 
 const PATH = process.env.PATH;

@@ -42,6 +42,8 @@ def completed(completion: Completion, line_end: str) -> Completion:
 
 
 MAX_BODY_BYTES = 16 * 2**20
+MOST_READ_BYTES = 8 * MAX_BODY_BYTES
+"""Of a body that is too large, since many clients read no answer before they have sent all of it."""
 DEFAULT_MAX_TOKENS = 128
 MAX_CHOICES = 16
 MAX_NAME_CHARS = 200
@@ -126,11 +128,15 @@ class BodyReader:
 
 async def read_object(request: Request) -> dict[str, Any]:
     """The fields of the body's JSON object, without those of value null. Raises HTTPException as `BodyReader.read`."""
-    body = bytearray()
+    body, size = bytearray(), 0
     async for chunk in request.stream():
-        body += chunk
-        if len(body) > MAX_BODY_BYTES:
-            raise HTTPException(413, f"the body is larger than {MAX_BODY_BYTES} bytes")
+        size += len(chunk)
+        if size <= MAX_BODY_BYTES:
+            body += chunk
+        elif size > MOST_READ_BYTES:
+            break
+    if size > MAX_BODY_BYTES:
+        raise HTTPException(413, f"the body is larger than {MAX_BODY_BYTES} bytes")
     try:
         values = decode_object(bytes(body))
     except msgspec.ValidationError as error:

@@ -123,9 +123,12 @@ def _midfill_error(_request: Request, error: Exception) -> Response:
     return error_response(status, str(error), error.code, headers)
 
 
-def _http_exception(_request: Request, error: Exception) -> Response:
+def _http_exception(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    return error_response(error.status_code, error.detail, headers=error.headers)
+    detail = error.detail
+    if detail == HTTPStatus(error.status_code).phrase:  # from Starlette's router
+        detail = f"{detail}: {request.method} {request.url.path:.200}"
+    return error_response(error.status_code, detail, headers=error.headers)
 
 
 def _client_gone(_request: Request, _error: Exception) -> Response:

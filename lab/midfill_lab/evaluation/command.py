@@ -16,6 +16,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from midfill.console import open_console
 from midfill.options import check_writable, chosen, takes_options, takes_settings
 from protocol.errors import BadInput
 from protocol.messages import MAX_ALTERNATIVES
@@ -121,7 +122,7 @@ class EvalArguments:
     @property
     def console(self) -> Console:
         """Where the report goes; stdout may be taken by the rows."""
-        return Console(stderr=self.json_file == Path("-"))
+        return open_console(stderr=self.json_file == Path("-"))
 
 
 @takes_options
@@ -172,7 +173,7 @@ def _evaluate_in_file(settings: Settings, model: AbstractContextManager[Evaluate
     splits = chosen("--split", arguments.splits, SPLITS)
     formats, cuts = chosen("--format", arguments.formats, FORMATS), chosen("--cut", arguments.cuts, CUTS)
     task_sets = _task_sets(arguments, splits)
-    notes = Console(stderr=True)
+    notes = open_console(stderr=True)
     sandbox = _sandbox(arguments, task_sets, notes)
     if settings.core and "token" in cuts:
         raise BadInput("--cut token needs the model's tokenizer, which a core does not show: choose given or character")
@@ -211,7 +212,7 @@ def _evaluate_cross_file(settings: Settings, model: AbstractContextManager[Evalu
     from midfill_lab.evaluation import cross_file
     from midfill_lab.evaluation.cross_file import CONDITIONS, Desk
 
-    notes, seed = Console(stderr=True), arguments.seed
+    notes, seed = open_console(stderr=True), arguments.seed
     with notes.status("reading the packages") as status:
         tasks = cross_file.collect_tasks(arguments.packages, arguments.limit, seed, lambda name: status.update(f"reading {name}"))
     resumed = arguments.json_file if arguments.resume else None
@@ -234,7 +235,7 @@ def _evaluate_fidelity(settings: Settings, arguments: EvalArguments) -> None:
     """A table of what became of the text by language and kind of place, and each place as JSON."""
     from midfill_lab.evaluation.fidelity import count, places_in, play, read_cases, row_object, table
 
-    notes, paths, seed = Console(stderr=True), arguments.paths or [], arguments.seed
+    notes, paths, seed = open_console(stderr=True), arguments.paths or [], arguments.seed
     if not paths:
         raise BadInput("--fidelity takes folders of source files, or files of cases: give one at least")
     folders = [path for path in paths if not path.is_file()]
@@ -258,7 +259,7 @@ def _evaluate_next_edit(settings: Settings, folder: Path, arguments: EvalArgumen
     from midfill_lab.evaluation.scenarios import read_scenarios
     from midfill_lab.evaluation.sessions import scenarios_in
 
-    notes, wanted = Console(stderr=True), arguments.next_edit_format
+    notes, wanted = open_console(stderr=True), arguments.next_edit_format
     if folder.is_dir():
         scenarios = read_scenarios(folder)
     elif arguments.answers is None:
@@ -293,7 +294,7 @@ def _evaluate_paper(settings: Settings, arguments: EvalArguments) -> None:
 
     if settings.core or not arguments.allow_code_execution:
         raise BadInput("--paper measures pass@1, on an engine: give --allow-code-execution, and no --core")
-    notes = Console(stderr=True)
+    notes = open_console(stderr=True)
     task_sets = _task_sets(replace(arguments, held_out=None), SPLITS)
     sandbox = _sandbox(arguments, task_sets, notes)
     assert sandbox is not None  # the benchmark has tests

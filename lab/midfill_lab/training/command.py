@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
+from midfill.console import open_console
 from midfill.options import takes_options
 from midfill_lab.training.arguments import TrainArguments
 
@@ -47,5 +47,5 @@ def command(
         arguments.add_fim_markers,
         arguments.vocabulary_size,
     )
-    if not train(Request(output.resolve(), data, training, arguments), Console()):
+    if not train(Request(output.resolve(), data, training, arguments), open_console()):
         raise typer.Exit(STOPPED)

@@ -1,6 +1,7 @@
 --- Runs the language server: configures it, handles its notifications, and restarts it when it dies.
 local compat = require('midfill.compat')
 local config = require('midfill.config')
+local documents = require('midfill.documents')
 local languages = require('midfill.languages')
 local state = require('midfill.state')
 
@@ -22,7 +23,6 @@ local deaths = {} ---@type integer[] when the server died, in ns
 local gave_up = false -- whether it died so often that it was not restarted
 local leaving = {} ---@type table<integer, boolean> clients that are stopping; true if a new one replaces them
 
-local nameless ---@type integer|nil the buffer without a name that the server has, if it has one
 local configured ---@type table|nil the options that the running servers were started with
 
 --- The buffer of a document. Not vim.uri_to_bufnr(), which makes a buffer where it finds none, as for one without a name.
@@ -183,32 +183,16 @@ local function same_root(client, settings)
   return same and not compat.call(client, 'is_stopped')
 end
 
----@param buf integer
----@return boolean
-local function is_nameless(buf)
-  return vim.api.nvim_buf_is_loaded(buf) and vim.api.nvim_buf_get_name(buf) == ''
-end
-
---- Have the server take a buffer with its root; not a second one without a name, as all of these have one URI.
----@param buf integer
----@param take fun(root: string|nil)
-local function with_root(buf, take)
-  if is_nameless(buf) then
-    nameless = nameless and is_nameless(nameless) and nameless or buf
-  end
-  if not is_nameless(buf) or nameless == buf then
-    take(vim.fs.root(buf, config.options.root_markers))
-  end
-end
-
 --- Start a server in a buffer with a file type, or have the one of its root take it.
 ---@param buf integer
 local function start_in(buf)
   local filetypes, filetype = config.options.filetypes, vim.bo[buf].filetype
   local wanted = filetype ~= '' and vim.list_contains(filetypes or { filetype }, filetype)
-  if wanted and vim.bo[buf].buftype == '' and vim.api.nvim_buf_is_loaded(buf) then
-    with_root(buf, function(root)
-      vim.lsp.start(vim.tbl_extend('force', configuration(), { root_dir = root }), { bufnr = buf, reuse_client = same_root })
+  if wanted and vim.api.nvim_buf_is_loaded(buf) then
+    documents.with_root(buf, function(root)
+      local settings = vim.tbl_extend('force', vim.lsp.config and vim.lsp.config[M.NAME] or configuration(), {})
+      settings.root_dir = root
+      vim.lsp.start(settings, { bufnr = buf, reuse_client = same_root })
     end)
   end
 end
@@ -246,8 +230,9 @@ function M.absence(buf)
   local filetype = vim.bo[buf].filetype
   if not configured then
     return '', "require('midfill').setup() has not been called."
-  elseif vim.bo[buf].buftype ~= '' then
-    return '', ("it is no file ('buftype' is %s)."):format(vim.bo[buf].buftype)
+  elseif documents.is_no_file(buf) then
+    local buftype = vim.bo[buf].buftype
+    return '', ('it is no file (%s).'):format(buftype ~= '' and "'buftype' is " .. buftype or 'a folder')
   end
   local runs, reason = M.executable() -- searches the PATH, and so not at each redraw of windows without a file
   if not runs then
@@ -257,7 +242,7 @@ function M.absence(buf)
     return text, "it has no 'filetype', with which the server starts. For example :setfiletype text"
   elseif config.options.filetypes and not vim.list_contains(config.options.filetypes, filetype) then
     return '', ("the option filetypes of setup() does not have %s."):format(filetype)
-  elseif is_nameless(buf) and nameless ~= buf then
+  elseif documents.waits_for_name(buf) then
     return 'needs a name', 'another buffer without one has the server. :file NAME names this one.'
   elseif gave_up then
     return 'server exited', 'it keeps exiting. :Midfill log has its messages, and :Midfill restart starts it again.'
@@ -269,13 +254,13 @@ end
 ---@return table
 local function running_options()
   local options = config.options
-  return vim.deepcopy({ options.cmd, options.settings, options.root_markers, options.filetypes or false })
+  return vim.deepcopy({ options.cmd, options.settings, options.root_markers or false, options.filetypes or false })
 end
 
 --- Close documents under their former names, and open them under the new ones, by which the server decides whether their
 --- text may be used. Neovim itself does so where :saveas writes one, but not for :file, nor for the first name of a
 --- buffer, which it tells as the end of one buffer, with its autocommands, and the beginning of another. Start a server
---- where a buffer had none for want of a name.
+--- where a buffer had none for want of a name, also when it is the next of those.
 local function follow_names()
   local left = {} ---@type table<integer, integer> the clients by their buffers
   local function attach(buf)
@@ -309,6 +294,14 @@ local function follow_names()
       end
     end,
   })
+  vim.api.nvim_create_autocmd({ 'BufUnload', 'BufFilePost', 'BufNew' }, {
+    group = group,
+    callback = vim.schedule_wrap(function() -- when the buffer has gone, or has its name
+      if documents.nameless_has_left() and #M.all() > 0 then
+        vim.iter(vim.api.nvim_list_bufs()):filter(documents.waits_for_name):each(start_in)
+      end
+    end),
+  })
 end
 
 --- Configure the server and start it. A later call restarts the servers if their options differ.
@@ -340,9 +333,11 @@ function M.start()
     return
   end
   if vim.lsp.enable then
-    local settings = vim.tbl_extend('error', configuration(), { root_dir = with_root })
+    local settings = vim.tbl_extend('error', configuration(), { root_dir = documents.with_root })
+    local given = vim.lsp.config[M.NAME] or {}
+    documents.keep_root(given.root_dir)
     -- Not vim.lsp.config(), which would keep settings of an earlier setup() that this one omits.
-    local merged = vim.tbl_extend('force', vim.lsp.config[M.NAME] or {}, settings)
+    local merged = vim.tbl_extend('force', given, settings)
     merged.filetypes = settings.filetypes
     vim.lsp.config[M.NAME] = merged
     vim.lsp.enable(M.NAME)

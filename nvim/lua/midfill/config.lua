@@ -13,7 +13,7 @@ local M = {}
 ---@class midfill.Options
 ---@field cmd string[] the command that runs the language server; by default that of the clone the plugin is in
 ---@field filetypes string[]|nil where midfill works; nil for every file
----@field root_markers string[] names of files and folders that mark a project's root
+---@field root_markers string[]|nil names of files and folders that mark a project's root; nil for those of vim.lsp.config()
 ---@field settings table the server's settings, as docs/settings.md has them
 ---@field keys midfill.Keys keys in insert mode, but for `edit`, and `imports` in normal mode too; if no suggestion is shown, a key does what it was mapped to before setup()
 
@@ -29,7 +29,7 @@ end
 local defaults = {
   cmd = { command(), 'lsp' },
   filetypes = nil,
-  root_markers = { '.git' },
+  root_markers = nil,
   settings = {},
   keys = {
     accept = { '<M-l>', '<C-l>' }, -- macOS terminals may send no Alt

@@ -1,6 +1,7 @@
 --- Tells behind the cursor's line that nothing is suggested, where no status line shows statusline(), while the user
 --- inserts: until the core is ready, or once per buffer and kind of any other reason. A message would not be seen: "-- INSERT --" replaces it.
 local client_of = require('midfill.client').of
+local compat = require('midfill.compat')
 local state = require('midfill.state')
 local switch = require('midfill.switch')
 
@@ -39,6 +40,7 @@ end
 ---@param what string|nil what is told once
 local function show(buf, text, what)
   local row = vim.api.nvim_win_get_cursor(0)[1] - 1
+  compat.show_here(namespace)
   vim.api.nvim_buf_set_extmark(buf, namespace, row, 0, {
     virt_text = { { '  ' .. text, 'MidfillHint' } },
     virt_text_pos = 'eol',

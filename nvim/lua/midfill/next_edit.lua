@@ -96,6 +96,7 @@ end
 ---@param next_edit midfill.NextEdit
 local function draw(buf, next_edit)
   vim.api.nvim_buf_clear_namespace(buf, namespace, 0, -1)
+  compat.show_here(namespace)
   local function mark(row, col, details)
     vim.api.nvim_buf_set_extmark(buf, namespace, row, col, details)
   end
@@ -287,7 +288,7 @@ function M.attach(buf)
       M.ask_soon(buf)
     end)
   end)
-  on('BufLeave', function()
+  on({ 'BufLeave', 'WinLeave' }, function() -- another window on the buffer asks again
     M.hide(buf)
   end)
   vim.api.nvim_create_autocmd('ModeChanged', {

@@ -125,6 +125,44 @@ def test_carriage_returns_and_bytes_that_are_no_text_move_nothing(script: Script
     assert script.told("textDocument/inlineCompletion")[-1]["position"] == {"line": 2, "character": 4}
 
 
+def text_at_server(script: Script) -> str:
+    """The document's text, as the server has it by what it was told."""
+    text: str = script.told("textDocument/didOpen")[0]["textDocument"]["text"]
+
+    def place(position: dict[str, int]) -> int:
+        return sum(map(len, text.splitlines(keepends=True)[: position["line"]])) + position["character"]
+
+    for change in (each for told in script.told("textDocument/didChange") for each in told["contentChanges"]):
+        span = change.get("range")
+        text = text[: place(span["start"])] + change["text"] + text[place(span["end"]) :] if span else change["text"]
+    return text
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        "(decode-coding-region 5 9 'utf-8)",
+        '(let ((inhibit-modification-hooks t)) (insert "x"))',
+        '(add-hook \'after-change-functions (lambda (&rest _) (goto-char 1) (insert "y")) nil t) (insert "x")',
+        "(sort-lines nil (point-min) (point-max))",
+        "(upcase-region (point-min) (point-max))",
+        "(subst-char-in-region (point-min) (point-max) ?a ?b)",
+        "(narrow-to-region 5 8) (erase-buffer)",
+    ],
+)
+def test_the_server_follows_every_edit_announced_or_not(script: Script, tmp_path: Path, edit: str) -> None:
+    (tmp_path / "demo.py").write_text("c = ä\nb = 2\na = 😋\n")
+    lisp = (
+        opened(tmp_path / "demo.py")
+        + edit
+        + """
+      (midfill--after-command)
+      (jsonrpc-request midfill--connection :midfill/lastReason nil)
+      (vector (save-restriction (widen) (buffer-string)))"""
+    )
+    assert run(script, tmp_path, lisp) == [text_at_server(script)]
+
+
 def test_a_restart_replaces_the_core_and_the_language_server(script: Script, tmp_path: Path) -> None:
     file = tmp_path / "demo.py"
     file.write_text("")

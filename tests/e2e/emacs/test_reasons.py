@@ -136,3 +136,40 @@ def test_a_command_says_the_reason_in_full(script: Script, tmp_path: Path) -> No
         "midfill: The language server is starting.",
         "midfill: This file gets no suggestions: demo.py in .midfillignore, line 1.",
     ]
+
+
+def executed(script: Script) -> list[Any]:  # noqa: F811
+    return [(each["command"], each["arguments"]) for each in script.told("workspace/executeCommand")]
+
+
+@pytest.mark.parametrize("problem", ["", "a.py may hold a secret"])
+def test_a_command_offers_what_helps(emacs: Terminal, script: Script, problem: str) -> None:  # noqa: F811
+    here = {
+        "title": "Suggest here all the same",
+        "command": "midfill.suggestHere",
+        "arguments": ["file:///a"],
+        "detail": "Only if.",
+    }
+    actions = [here, {"title": "Restart the core", "command": "midfill.restartCore", "arguments": []}]
+    script.answer(reason=reason("excluded", "excluded") | {"actions": actions}, **({"problem": problem} if problem else {}))
+    for typed in ("", "Sug"):  # an empty answer chooses nothing
+        emacs.type("M-x")
+        emacs.type_text("midfill-explain")
+        emacs.type("Enter")
+        until(lambda: "midfill: It is excluded.\nOnly if.\nDo (Tab lists):" in emacs.screen())
+        assert executed(script) == []
+        if typed:
+            emacs.type_text(typed)
+            emacs.type("Tab")
+        emacs.type("Enter")
+        until(lambda: "Do (Tab lists):" not in emacs.screen())
+    until(lambda: f"midfill: {problem or 'done: Suggest here all the same'}" in emacs.screen())
+    assert executed(script) == [("midfill.suggestHere", ["file:///a"])]
+
+
+def test_a_command_snoozes(emacs: Terminal, script: Script) -> None:  # noqa: F811
+    emacs.type("M-5", "M-x")
+    emacs.type_text("midfill-snooze")
+    emacs.type("Enter")
+    until(lambda: "suggestions are snoozed" in emacs.screen())
+    assert executed(script) == [("midfill.snooze", [5])]

@@ -56,6 +56,59 @@ def test_of_two_buffers_without_a_name_the_second_waits_for_one(
 
 
 @on_both
+@pytest.mark.parametrize("end", ["bdelete!", "bwipeout!", "file named.py", "write named.py"])
+def test_the_next_buffer_without_a_name_gets_the_server_when_the_first_leaves_it(
+    open_scripted: OpenScripted, script: Script, tmp_path: Path, end: str
+) -> None:
+    neovim = open_scripted("")
+    neovim.api.command(f"cd {tmp_path}")
+    for text in ("first", "second", "third"):
+        neovim.api.command(f"new | set filetype=python | call setline(1, '{text}')")
+    until(lambda: len(script.told("textDocument/didOpen")) == 2)
+    neovim.api.command("2wincmd j")
+    neovim.api.command(end)
+    until(lambda: any("second" in each["textDocument"]["text"] for each in script.told("textDocument/didOpen")))
+    assert not any("third" in each["textDocument"]["text"] for each in script.told("textDocument/didOpen"))
+
+
+@on_both
+def test_help_pages_and_folders_are_no_documents(open_scripted: OpenScripted, script: Script, tmp_path: Path) -> None:
+    neovim = open_scripted("")
+    said = {}
+    for command in (f"edit {tmp_path}", "help"):
+        neovim.api.command(command)
+        said[neovim.api.current.buffer.options["filetype"]] = " ".join(str(neovim.api.command_output("Midfill")).split())
+    neovim.api.command(f"edit {tmp_path}/other.py")
+    until(lambda: any("other.py" in each["textDocument"]["uri"] for each in script.told("textDocument/didOpen")))
+    assert len(script.told("textDocument/didOpen")) == 2
+    where = "midfill: no language server in this buffer: it is no file"
+    assert said == {"netrw": f"{where} (a folder).", "help": f"{where} ('buftype' is help)."}
+
+
+@pytest.mark.parametrize(
+    ("given", "root"),
+    [
+        ("root_dir = [[FOLDER/own]]", "FOLDER/own"),
+        ("root_dir = function(_, take) take([[FOLDER/own]]) end", "FOLDER/own"),
+        ("root_markers = { [[NAME]] }", "PARENT"),
+        ("", "FOLDER"),
+    ],
+)
+def test_the_root_is_that_of_the_users_own_configuration(
+    open_scripted: OpenScripted, script: Script, tmp_path: Path, given: str, root: str
+) -> None:
+    (tmp_path / ".git").mkdir()
+
+    def named(text: str) -> str:
+        return text.replace("FOLDER", str(tmp_path)).replace("PARENT", str(tmp_path.parent)).replace("NAME", tmp_path.name)
+
+    neovim = open_scripted("", before=f"vim.lsp.config('midfill', {{ {named(given)} }})")
+    neovim.lua("require('midfill.client').restart()")
+    started = until(lambda: script.told("initialize")[1:] and script.told("initialize"))
+    assert [each["rootUri"] for each in started] == [Path(named(root)).as_uri()] * 2
+
+
+@on_both
 def test_the_settings_arrive(open_neovim: OpenNeovim, script: Script) -> None:
     options = script.options.removesuffix("}") + ", settings = { maxTokens = 7, disabledLanguages = { 'c' } } }"
     neovim = open_neovim("", options=options)
@@ -132,7 +185,8 @@ def test_a_document_goes_with_its_buffers_name(open_scripted: OpenScripted, scri
     first = "enew" not in name
     for command in name.format(tmp_path / "other.py").split(" | "):
         neovim.api.command(command)
-        neovim.lua("vim.wait(100)")  # until the server has the buffer
+        if "filetype" in command:  # which has a root of its own, and so may have a server that starts
+            until(lambda: len(script.told("textDocument/didOpen")) == 2)
     script.answer("abc")
     neovim.keys("ix")
     assert neovim.until_ghost() == "abc"

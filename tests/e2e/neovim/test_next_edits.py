@@ -204,3 +204,13 @@ def test_a_text_that_cannot_be_changed_gets_no_edit(open_scripted: OpenScripted,
     neovim.keys("jj")
     neovim.api.command("set nomodifiable")
     assert neovim.lua("return require('midfill.next_edit').go()") is False
+
+
+def test_of_two_windows_on_a_buffer_that_of_the_cursor_shows_the_edit(open_scripted: OpenScripted, script: Script) -> None:
+    script.answer("", commands=COMMANDS, edit=edit_of(2, 4, 6, "bb"))
+    neovim = open_scripted(TEXT)
+    neovim.api.command("vsplit")
+    row = "vim.cmd.redraw() return vim.fn.join(vim.fn.map(vim.fn.range(1, 80), 'screenstring(3, v:val)'), '')"
+    for keys, third in {"x": "c = aabb │c = aa", "<C-w>l": "c = aa │c = aabb"}.items():
+        neovim.keys(keys)
+        until(lambda third=third: re.sub(" *│", " │", neovim.lua(row)).rstrip() == third)  # type: ignore[misc]

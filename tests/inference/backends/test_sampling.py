@@ -95,3 +95,8 @@ def test_forced_choices_have_their_own_logprobs() -> None:
     assert chunk.needs_logits
     assert [choice.token_id for choice in choose(logits, chunk)] == [0, 3]
     assert [choice.logprob for choice in choose(logits, chunk)] == pytest.approx([np.log(0.1), np.log(0.3)])
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_temperature_near_0_draws_the_most_probable_one() -> None:
+    assert draw(np.array([1.0, 3.0, 2.0]), Draw(0.999, Sampling(1e-300))) == 1

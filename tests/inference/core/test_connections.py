@@ -8,7 +8,8 @@ import socket
 import threading
 import urllib.request
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
+from http.client import HTTPConnection
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -94,14 +95,40 @@ def test_messages_in_several_frames_come_whole(served: Served) -> None:
         assert isinstance(complete(client), Completed | Failed)
 
 
-def test_what_is_not_utf_8_ends_the_connection(served: Served) -> None:
+def test_what_is_not_utf_8_ends_the_connection(served: Served, caplog: pytest.LogCaptureFixture) -> None:
     with served.connect() as client:
         client.send(b"\xff", text=True)
         with pytest.raises(ConnectionClosed) as ended:
             wait_until(lambda: client.recv(PATIENCE_S) == "")
         assert ended.value.rcvd is not None
         assert ended.value.rcvd.code == 1007
+        assert caplog.records == []
         wait_until(lambda: served.clients.connections == 0)
+
+
+@pytest.mark.parametrize(
+    "header", ["Content-Length: 3", "Transfer-Encoding: chunked", f"A: {'b' * 20_000}", "\r\n".join(["A: b"] * 200)]
+)
+def test_a_handshake_that_cannot_be_read_is_answered(served: Served, header: str) -> None:
+    with shaking_hands(served, *COMPLETE, header) as client:
+        assert read_all(client).startswith(b"HTTP/1.1 400 ")
+
+
+def test_a_bad_frame_before_the_end_of_the_handshake_is_no_fault_of_the_core(
+    served: Served, caplog: pytest.LogCaptureFixture
+) -> None:
+    with shaking_hands(served, *COMPLETE) as client:
+        client.sendall(b"\xff" * 40)
+        read_all(client)
+    infill(served)
+    assert caplog.records == []
+
+
+def test_a_client_that_sends_too_much_reads_why(served: Served) -> None:
+    with closing(HTTPConnection(served.address, timeout=PATIENCE_S)) as client:
+        client.request("POST", "/infill", b" " * (2 * MAX_BODY_BYTES), BEARER)
+        with client.getresponse() as response:
+            assert (response.status, b"larger than" in response.read()) == (413, True)
 
 
 def test_what_is_too_large_ends_the_connection_before_it_is_read(served: Served) -> None:

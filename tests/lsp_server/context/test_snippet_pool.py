@@ -94,6 +94,18 @@ def test_a_chunk_that_is_kept_may_be_taken_from_its_document_again() -> None:
     assert set(workspace.pool.uris_for(uri("a"))) == {uri("b")}
 
 
+def test_nothing_is_kept_of_a_document_that_is_closed_or_excluded() -> None:
+    workspace = Workspace("bc")
+    for name in "ab":
+        workspace.snippets(name)
+    assert set(workspace.pool.uris_for(uri("a"))) == {uri("b"), uri("c")}
+    workspace.pool.closed(uri("b"))
+    assert set(workspace.pool.uris_for(uri("a"))) == {uri("c")}
+    assert [each.document.uri for each in workspace.pool.documents] == [uri("c")]
+    workspace.pool.gathered(uri("b"), workspace.pool._gathered[uri("a")], ())
+    assert uri("b") not in workspace.pool._gathered
+
+
 def test_an_edit_is_no_look_at_the_document() -> None:
     workspace = Workspace()
     for line in (3, 5):

@@ -125,6 +125,10 @@ def test_what_joins_a_block_is_its_languages() -> None:
         # a script in a document of another language
         ("yaml", "- |\n    if a; then║\n", "\n      b\n    fi\nc", "- |\n    if a; then⟦\n      b\n    fi⟧\n"),
         ("markdown", "quote do║\n#=> b\n", "\n  a()\nend\nc", "quote do⟦\n  a()\nend⟧\n#=> b\n"),
+        ("markdown", "a.b do |c|║\n", "\n  d\nend\ne", "a.b do |c|⟦\n  d\nend⟧\n"),
+        ("markdown", "def a(b) : C║\n", "\n  d\nend\ne", "def a(b) : C⟦\n  d\nend⟧\n"),
+        ("markdown", "  a = function(b)║\n", "\n    c\n  end,\n}", "  a = function(b)⟦\n    c\n  end,⟧\n"),
+        ("yaml", "if:║\n", "\n  start: 1\nend: 2", "if:⟦\n  start: 1⟧\n"),
         ("yaml", "a:║\n", "\n  start: 1\nend: 2", "a:⟦\n  start: 1⟧\n"),
         # what closes the module stays the module's
         ("julia", "module A\nfunction f()║\nend\n", "\n    g()\nend\n", "module A\nfunction f()⟦\n    g()\nend⟧\nend\n"),
@@ -147,6 +151,22 @@ def test_what_joins_a_block_is_its_languages() -> None:
         ("php", "    ║", "$a = <<<'A'\nb\nA;\n    c();\n}\n\nd();", "    ⟦$a = <<<'A'\nb\nA;\n    c();\n}⟧"),
         ("perl", "    ║", 'print <<"A";\nb\nA\n    c();\n}\n\nd();', '    ⟦print <<"A";\nb\nA\n    c();\n}⟧'),
         ("ruby", "  ║", "a << B\nend\n\ndef c", "  ⟦a << B\nend⟧"),
+        # nor those of one that the cursor's line has opened
+        ("shellscript", "  cat <<EOF║\n}\n", "\na\nEOF\n  b\n}\n\nc", "  cat <<EOF⟦\na\nEOF⟧\n}\n"),
+        ("shellscript", "  cat <<EOF | b║\n}\n", "\na\nEOF\n  c", "  cat <<EOF | b⟦\na\nEOF⟧\n}\n"),
+        ("shellscript", "  x=$((1 <<a))║\n}\n", "\na", "  x=$((1 <<a))║\n}\n"),
+        ("shellscript", "  # see <<EOF║\n}\n", "\na\nEOF", "  # see <<EOF║\n}\n"),
+        ("ruby", "  x = <<~SQL║\nend\n", "\n    a\n  SQL\n  y", "  x = <<~SQL⟦\n    a\n  SQL⟧\nend\n"),
+        ("javascript", "  a = `║\n}\n", "\nb\n`;\n  c()", "  a = `⟦\nb\n`;⟧\n}\n"),
+        ("python", '    """║', '\n    A.\n    """\n    x()\ny', '    """⟦\n    A.\n    """⟧'),
+        ("python", 'a = """b"""║', "\nc", 'a = """b"""║'),
+        # and of a heredoc that is open above
+        ("shellscript", "f() {\n  cat <<EOF\n  a║\n", "\nb\nEOF\nc", "f() {\n  cat <<EOF\n  a⟦\nb\nEOF⟧\n"),
+        ("shellscript", "  cat <<EOF\n  ║\nEOF\n", "a\nb", "  cat <<EOF\n  ⟦a\nb⟧\nEOF\n"),
+        ("shellscript", "  cat <<EOF\nEOF\n  ║", "a\nb", "  cat <<EOF\nEOF\n  ⟦a⟧"),
+        ("shellscript", "  cat <<EOF\n  ║", "EOF\nb\n", "  cat <<EOF\n  ⟦EOF⟧"),
+        # but not of a string above, whose quote may stand in a comment
+        ("javascript", "// a ` b\nif (a) {\n  b()║\n}\n", "\nc()", "// a ` b\nif (a) {\n  b()║\n}\n"),
         # nor those of one that it closes
         ("python", '    x = """[║', 'a]"""\n    y()\nz', '    x = """[⟦a]"""⟧'),
         ("python", 'def f():\n    """A.\n    ║', 'B.\n    """\n    x()\ny', 'def f():\n    """A.\n    ⟦B.\n    """\n    x()⟧'),

@@ -77,6 +77,26 @@ def test_what_the_editor_closed(language: str, marked: str, text: str, expected:
 @pytest.mark.parametrize(
     ("language", "marked", "text", "expected"),
     [
+        # a regular expression may have half a pair
+        ("ruby", "a.gsub(║)", "%r/[(]b/, '')", "a.gsub(⟦%r/[(]b/, ''⟧)"),
+        ("perl", "sub f {║}", " g 'a', split(/::|'/, shift), 'b' }", "sub f {⟦ g 'a', split(/::|'/, shift), 'b' ⟧}"),
+        # the cursor may stand in one
+        ("perl", '$a =~ /b="([║]', '^"]+)"/;', '$a =~ /b="([⟦^"]+)"/;⟧'),
+        ("ruby", "a =~ /[║]", "^']'/", "a =~ /[⟦^']'/⟧"),
+        # not every quote opens a string
+        ("ocaml", "function (║)", "`A as a), `B -> a", "function (⟦`A as a), `B -> a⟧"),
+        # and a closer in a string is none
+        ("ocaml", "f (║)", "`A, ')'", "f (⟦`A, ')'⟧)"),
+        ("python", "f(║)", "a, ')'", "f(⟦a, ')'⟧)"),
+    ],
+)
+def test_closers_are_found_as_the_languages_lexer_finds_them(language: str, marked: str, text: str, expected: str) -> None:
+    assert suggested(marked, text, language) == expected
+
+
+@pytest.mark.parametrize(
+    ("language", "marked", "text", "expected"),
+    [
         ("rust", "fn f() {\n    g(║\n    )\n}\n", "1, 2)", "fn f() {\n    g(⟦1, 2⟧\n    )\n}\n"),
         (
             "python",

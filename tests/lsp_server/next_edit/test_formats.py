@@ -179,7 +179,7 @@ ANCHOR = RegionAnchor("m.py", 10, 20, ("9\n",), ("20\n",), laid_lines=10, cuts=(
     [
         (LineChange(3, 1, 3), (12, 22), (4, 8)),
         (LineChange(25, 1, 3), (10, 20), (4, 8)),
-        (LineChange(12, 1, 3), (10, 22), (6, 10)),
+        (LineChange(10, 1, 3), (10, 22), (6, 10)),
         (LineChange(14, 1, 2), (10, 21), (4, 9)),  # at the second block's first line
         (LineChange(13, 3, 1), (10, 18), (4, 6)),
         (LineChange(11, 9, 1), (10, 12), ()),
@@ -195,12 +195,14 @@ def test_an_anchor_follows_edits(change: LineChange, place: tuple[int, int] | No
         assert all(0 < cut < followed.last - followed.first for cut in followed.cuts)
 
 
-def test_an_anchor_fits_where_the_lines_around_its_region_are_the_same() -> None:
+def test_an_anchor_holds_where_the_lines_around_its_region_are_the_same_and_the_cursor_is_well_inside() -> None:
     lines = [f"{number}\n" for number in range(30)]
-    assert ANCHOR.fits(lines)
-    assert not ANCHOR.fits([*lines[:9], "new\n", *lines[10:]])
-    assert not ANCHOR.fits([*lines[:20], "new\n", *lines[20:]])
-    assert not ANCHOR.fits(lines[:15])
+    assert [row for row in range(30) if ANCHOR.holds(lines, row)] == [*range(12, 18)]
+    assert not ANCHOR.holds([*lines[:9], "new\n", *lines[10:]], 15)
+    assert not ANCHOR.holds([*lines[:20], "new\n", *lines[20:]], 15)
+    assert not ANCHOR.holds(lines[:15], 14)
+    whole = replace(ANCHOR, first=0, above=(), below=(), last=30, laid_lines=30)
+    assert all(whole.holds(lines, row) for row in range(30))
 
 
 def test_snippets_stay_with_the_anchor() -> None:

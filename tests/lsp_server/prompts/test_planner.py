@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import structs
 
+from lsp_server.context.snippet_pool import Context
 from lsp_server.documents.documents import Document, Edit, Position, line_length
 from lsp_server.prompts.anchors import LINES_BACK, WindowBudget
 from lsp_server.prompts.planner import Plan, PromptPlanner, Strategy
@@ -129,9 +130,23 @@ def test_going_back_and_forth_finds_both_anchors() -> None:
     assert not editor.plan().relaid
 
 
+def test_a_key_adds_no_snippets_to_those_that_a_prefetch_has_just_made_resident() -> None:
+    editor, added = Editor(LINES * 3 + "║"), list[bool]()
+
+    def context(_: WindowBudget, adds: bool) -> Context:
+        added.append(adds)
+        return Context()
+
+    planner = PromptPlanner(editor.document, BUDGET, context=context)
+    for line, prefetch in ((120, True), (80, False), (40, False), (10, True), (10, False), (60, False)):
+        planner.plan(Position(line, 0), prefetch=prefetch)
+    assert added == [True, False, True, True, True]
+
+
 def test_a_long_increment_is_laid_anew_by_a_prefetch_where_that_is_free() -> None:
     editor = Editor(LINES + "║\nrest\n")
     editor.plan()
+    assert not editor.planner.plan(editor.cursor, prefetch=True).relaid
     plan = editor.type("word " * 20)
     assert not plan.relaid
     assert editor.planner.plan(editor.cursor, prefetch=True).relaid
@@ -157,6 +172,8 @@ def test_overlong_lines_are_cut_inside() -> None:
     typed = editor.type("aa")
     assert not typed.relaid
     assert typed.prompt == structs.replace(prompt, increment=prompt.increment + "aa")
+    editor.edit(Position(0, 2990 - BUDGET.increment_chars), Position(0, 2991 - BUDGET.increment_chars), "c")
+    assert editor.plan().relaid
 
 
 @pytest.mark.parametrize("strategy", ["psm", "spm"])
@@ -167,6 +184,7 @@ def test_the_rivals_have_the_cursor_at_the_end_of_the_prefix(strategy: Strategy)
     assert prompt.prefix.endswith("line 39\nx = 1")
     assert prompt.suffix == "\nrest\n"
     assert prompt.increment == ""
+    assert not editor.planner.holds(editor.cursor)
 
 
 PIECES = st.sampled_from(["a", "b", " ", "\n", "\n    ", "(", ")", "{", "}", '"', "word", "\t", "é", "😀", "e\u0301"])

@@ -16,7 +16,7 @@ from lsp_server.core_client.link import LinkStatus
 from lsp_server.documents.documents import Document, Edit, Position
 from lsp_server.filters.cursor_context import Insertion
 from lsp_server.filters.likely import LEAST_PROBABILITY
-from lsp_server.suggesting import editing_session
+from lsp_server.suggesting import editing_session, requests
 from lsp_server.suggesting.editing_session import EditingSession
 from lsp_server.suggesting.open_documents import EditorWorkspace, OpenDocument
 from lsp_server.suggesting.queries import Query, Selected
@@ -117,11 +117,14 @@ def viewed(document: OpenDocument) -> list[str]:
 
 
 async def test_the_request_says_where_and_how(core: StubCore, session: EditingSession) -> None:
-    session.documents.configure(Settings(max_tokens=9, strategy="none"))
+    session.documents.configure(Settings(max_tokens=9, strategy="none", prepare_ahead="always"))
     document = opened(session, "def f():\n    ")
     assert await session.suggest(document, Query(Position(1, 4))) == (Insertion("1"),)
-    (request,) = core.requests
+    session.prefetch(document, Position(0, 0))
+    await until_rest(document)
+    request, prefetch = core.requests
     assert (request.session, request.max_tokens, request.reuse, request.alternatives) == ("me/file:///a", 9, False, 0)
+    assert (prefetch.session, prefetch.max_tokens, prefetch.reuse) == ("me/file:///a", 0, False)
     quotes = ('"""', "'''")
     assert request.stop == StopRule(indent=4, closers=(")", "]", "}", "</", "/>"), quotes=quotes, tab_columns=8)
 
@@ -200,9 +203,17 @@ async def test_the_cost_counts_what_was_inserted_since_the_last_answer(
 async def test_errors_and_answers_that_say_nothing_mean_no_suggestion(
     core: StubCore, session: EditingSession, costs: list[PromptCost], answer: Completion | MidfillError, costs_counted: int
 ) -> None:
+    session.documents.configure(Settings(prepare_ahead="always"))
     core.give(answer)
-    assert await session.suggest(opened(session, "x"), Query(Position(0, 1))) == ()
+    document = opened(session, "x")
+    assert await session.suggest(document, Query(Position(0, 1))) == ()
     assert len(costs) == costs_counted
+    is_gone = isinstance(answer, CoreUnavailable)
+    assert document.unanswered == ((0, Position(0, 1)) if is_gone else None)  # the client asks again once there is a core
+    document.unanswered = None
+    session.prefetch(document, Position(0, 0))
+    await until_rest(document)
+    assert document.unanswered is None  # for which nobody waits
 
 
 async def test_debounce_asks_only_after_a_rest(core: StubCore, session: EditingSession) -> None:
@@ -373,7 +384,11 @@ async def test_a_document_that_becomes_excluded_is_purged_from_every_session(len
 
 
 @pytest.mark.parametrize("asked_for", [False, True])
-async def test_a_closed_document_that_becomes_excluded_is_purged(lending: Lending, asked_for: bool) -> None:
+async def test_a_closed_document_that_becomes_excluded_is_purged(
+    lending: Lending, asked_for: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At the next request of a document whose prompts held its text: this one does not wait for its turn."""
+    monkeypatch.setattr(requests, "_LOOKED_AT_IN_TURN", 0)
     if asked_for:
         await lending.session.suggest(lending.lib, Query(Position(2, 0)))
     await lending.complete_main()
@@ -385,6 +400,23 @@ async def test_a_closed_document_that_becomes_excluded_is_purged(lending: Lendin
     lending.core.forgotten.clear()
     await lending.complete_main()
     assert lending.forgotten == set()  # once is enough
+
+
+async def test_used_documents_are_looked_at_in_turn_and_with_a_cell_goes_its_notebook(
+    lending: Lending, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(requests, "_LOOKED_AT_IN_TURN", 1)
+    documents, cell = lending.session.documents, lending.lib
+    documents.splice_cells((lending.folder / "notebook").as_uri(), 0, 0, [cell.document.uri])
+    for document in (lending.other, cell):
+        await lending.session.suggest(document, Query(Position(0, 4)))
+    lending.exclude("lib.py")
+    new = lending.open("new.py", "z = ")
+    for _ in range(2):
+        lending.refresh()
+        await lending.session.suggest(new, Query(Position(0, 4), invoked=True))
+    assert lending.forgotten == {"lib.py", "notebook#python", "other.py", "new.py"}
+    assert (cell.suggestions, cell.last_exchange) == ((), None)
 
 
 async def test_opening_what_was_never_used_drops_nothing_else(lending: Lending) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -157,13 +158,16 @@ def test_the_same_version_twice_is_no_error(documents: OpenDocuments) -> None:
     assert documents[URI].document.text == "xa\nb\n"
 
 
-async def test_an_edit_ends_what_is_running_and_voids_the_offer(documents: OpenDocuments) -> None:
+async def test_an_edit_or_a_closing_ends_what_is_running_and_an_edit_voids_the_offer(documents: OpenDocuments) -> None:
     opened = documents[URI]
     opened.suggestions = (Suggestion(Position(1, 0), Position(1, 0), "c", Insertion("c")),)
     running = asyncio.create_task(opened.latest.run(partial(asyncio.sleep, 60)))
     await asyncio.sleep(0)
     documents.change(URI, 2, [insert(0, 0, "x")])
     assert await running is None
+    opened.latest.start(partial(asyncio.sleep, 60))
+    documents.close(URI)
+    assert not opened.latest.busy
     assert opened.suggestions == ()
 
 
@@ -187,6 +191,17 @@ def test_new_windows_mean_new_planners_and_the_same_documents(documents: OpenDoc
     planner = documents[URI].planner
     assert (planner.budget.prefix_tokens, planner.strategy) == (100, "spm")
     assert planner.document is documents[URI].document
+
+
+async def test_other_folders_leave_what_the_user_has_decided_of_their_files(tmp_path: Path) -> None:
+    (tmp_path / ".gitignore").write_text("*.py\n")
+    documents = OpenDocuments(Settings(ignored_files="off"))
+    allowed, ignored = (documents.open((tmp_path / name).as_uri(), "python", 1, "") for name in ("a.py", "b.py"))
+    allowed.workspace.verdicts.allow(allowed.document.uri)
+    documents.use_folders([tmp_path.as_uri()])
+    await ignored.workspace.verdicts.look(documents.uris)
+    assert allowed.excluded is None
+    assert ignored.excluded is not None
 
 
 def test_other_settings_end_what_was_offered_by_those_before(documents: OpenDocuments) -> None:
@@ -249,8 +264,10 @@ def test_a_cell_that_is_opened_anew_stays_in_its_notebook(documents: OpenDocumen
     for cell in cells:
         documents.open(cell, "python", 1, f"# {cell}\n")
     documents.splice_cells("nb.ipynb", 0, 0, cells)
+    planner = documents[cells[1]].planner
     documents.close(cells[0])
     documents.open(cells[0], "python", 2, "anew = 1\n")
     documents.change(cells[0], 3, [insert(0, 0, "very_")])
     assert documents[cells[0]].session == documents[cells[1]].session == "nb.ipynb#python"
-    assert documents[cells[1]].source.text.startswith("very_anew = 1\n")
+    assert documents[cells[1]].source.text == "very_anew = 1\n\n# cell:2\n\n"
+    assert documents[cells[0]].planner is documents[cells[1]].planner is planner  # with its anchors
