@@ -148,9 +148,9 @@ def weights_bytes(demand: MemoryDemand) -> int:
         shape, values = tensor.shape, tensor.values
         if name == HEAD and tied:
             continue  # tied: the head is the embedding's matrix
-        types = fused.get(_fused_name(name), {None})
-        if types != {None}:
-            total += int(values * KERNEL_BITS[common_type(types)] / 8)
+        quantized_type = common_type(fused.get(_fused_name(name), {None}))
+        if quantized_type is not None:
+            total += int(values * KERNEL_BITS[quantized_type] / 8)
             continue
         if demand.on_kernel and tensor.type_name in HALVES and len(shape) == 2:
             total += values * 2
