@@ -19,14 +19,26 @@ ENGINES ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/midfill-test-engines
 KERNEL := setup.py inference/backends/cpu/kernel/decode.cpp $(wildcard inference/backends/cpu/kernel/*.h)
 KERNEL_FLAGS := -std=c++17 -g -O1 -ffp-contract=off -Wall -Wextra -Wno-psabi -Wno-uninitialized -Wno-maybe-uninitialized -pthread
 
-.PHONY: setup test test-lab test-faults test-clients test-engines test-nvim test-vscode test-install test-emacs test-pages test-identity test-random test-triton test-gpu test-sanitizers test-levels test-neon pages wheels test-wheel vsix docs lint format clean
+.PHONY: install setup test test-lab test-faults test-clients test-engines test-nvim test-vscode test-install test-emacs test-pages test-identity test-random test-triton test-gpu test-sanitizers test-levels test-neon pages wheels test-wheel vsix docs lint format clean
 
-setup: .venv/installed
+# What a user needs: the CPU kernel and the bundled models, without PyTorch.
+install: .venv/midfill
 
-.venv/installed: pyproject.toml lab/pyproject.toml constraints.txt constraints-cpu.txt $(KERNEL)
+.venv/midfill: pyproject.toml constraints.txt $(KERNEL) | $(BIN)/python
+	@rm -f build/$(notdir $@).log
+	@MIDFILL_KERNEL=required $(STEP) 'Installing midfill into .venv (35 MB to download)' $(PIP) --no-compile --constraint constraints.txt --editable .[engine]
+	@touch $@
+
+$(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "midfill needs Python 3.11 or newer: make PYTHON=/path/to/python3.11")'
 	@rm -f build/$(notdir $@).log
-	@test -x $(BIN)/python || $(STEP) 'Creating .venv' $(PYTHON) -m venv .venv
+	@$(STEP) 'Creating .venv' $(PYTHON) -m venv .venv
+
+# The same with PyTorch, the lab, and all that develops and tests them.
+setup: .venv/installed
+
+.venv/installed: pyproject.toml lab/pyproject.toml constraints.txt constraints-cpu.txt $(KERNEL) | $(BIN)/python
+	@rm -f build/$(notdir $@).log
 	@$(STEP) 'Updating pip' $(PIP) --upgrade 'pip>=25.1'
 # Without bytecode: compiling all of it takes a minute of CPU, and Python compiles what it imports.
 # pip finds torch's CPU build only if its configuration names an index that has it; uv knows PyTorch's own index.
@@ -39,7 +51,7 @@ setup: .venv/installed
 		UV_SYSTEM_CERTS=1 $(STEP) "$$what" $(BIN)/uv pip install --python $(BIN)/python --torch-backend cpu $(REQUIRED) || \
 			{ echo 'If it is the CPU build of torch that cannot be reached: see "Installing without CUDA" in docs/troubleshooting.md' >&2; exit 1; }; \
 	fi
-	@touch $@
+	@touch $@ .venv/midfill
 
 # As many at a time as there are cores, four at most.
 PYTEST := $(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist worksteal
@@ -84,7 +96,7 @@ test-vscode: setup
 # From nothing to ghost text, with seconds, by the wheels in a clean home: in Neovim, in the playground, and in VS Code by the
 # button of the .vsix of this platform. Without a GPU, PIP_CONSTRAINT=$PWD/constraints-cpu.txt leaves CUDA out, which is several GB.
 test-install: PLATFORM = $(shell node -p 'process.platform + "-" + process.arch')
-test-install: wheels
+test-install: setup wheels
 	$(MAKE) vsix TARGET=$(PLATFORM)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --requirement tests/e2e/neovim/requirements.txt
 	$(BIN)/python tests/e2e/neovim/install.py $(TEST_NVIM)
@@ -143,15 +155,16 @@ test-neon:
 
 # The distributions of this platform in dist/: the sdist, the wheel built from it, and the wheels of the lab and
 # of the models.
-wheels: setup $(if $(shell command -v npm),pages)
+wheels: install $(if $(shell command -v npm),pages)
 	@rm -rf dist build/$@.log
+	@$(STEP) 'Installing what builds packages' $(PIP) --constraint constraints.txt build
 	@MIDFILL_KERNEL=required $(STEP) 'Building the source and the wheel of midfill' $(BIN)/python -m build --outdir dist
 	@$(STEP) 'Building the wheel of midfill-lab' $(BIN)/python -m build --outdir dist --wheel lab
 	@$(STEP) 'Building the wheel of the bundled model' $(BIN)/python -m build --outdir dist --wheel packaging/model
 	@$(STEP) 'Building the wheel of the model tiny' $(BIN)/python -m build --outdir dist --wheel packaging/model-tiny
 
 # The wheels in environments of their own, without the clone: one without the engine, one with it.
-test-wheel: wheels
+test-wheel: setup wheels
 	TEST_WHEELS=dist $(BIN)/python -m pytest -m wheels --timeout 600 tests/packaging $(PYTEST_OPTIONS)
 
 # vscode-client/midfill-PLATFORM.vsix, with the wheels of dist/, to be installed with `code --install-extension`; needs node

@@ -13,7 +13,7 @@ from protocol.errors import BadInput, MidfillError
 ENGINE = "engine"  # the extra in pyproject.toml that `core` consists of, but for the bundled model
 TORCH = "torch"  # the extra for what the CPU kernel does not run, and for GPUs
 _INTERRUPTED = 130  # as a shell reports a command that Ctrl+C ended
-REMEDY = "run `make setup` in the clone, or install the wheels of `make wheels` with `[core]`"
+REMEDY = "run `make install` in the clone, or install the wheels of `make wheels` with `[core]`"
 TORCH_REMEDY = (
     "run `make setup` in the clone, install the wheels of `make wheels` with `[core,torch]`, or run VS Code's command "
     '"midfill: Install midfill…"'

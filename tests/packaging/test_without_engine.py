@@ -54,8 +54,8 @@ def without_engine(tmp_path: Path) -> dict[str, str]:
         (["complete", "README.md:1:1", "--core", "ws://127.0.0.1:1", "--core-token", "t"], 1, "127.0.0.1:1"),
         (["complete", "README.md:1:1"], 2, "needs the engine (No module named"),
         (["core"], 2, "`midfill core` needs the engine (No module named"),
-        (["models"], 2, "run `make setup` in the clone"),
-        (["replay", str(TRACE)], 2, "run `make setup` in the clone"),
+        (["models"], 2, "run `make install` in the clone"),
+        (["replay", str(TRACE)], 2, "run `make install` in the clone"),
     ],
 )
 def test_a_command_works_or_names_the_extra(

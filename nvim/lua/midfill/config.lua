@@ -17,7 +17,7 @@ local M = {}
 ---@field settings table the server's settings, as docs/settings.md has them
 ---@field keys midfill.Keys keys in insert mode, but for `edit`, and `imports` in normal mode too; if no suggestion is shown, a key does what it was mapped to before setup()
 
---- The command of the clone that the plugin is in, if `make setup` has created it; otherwise the one on the PATH.
+--- The command of the clone that the plugin is in, if `make install` has created it; otherwise the one on the PATH.
 ---@return string
 local function command()
   local clone = vim.fn.fnamemodify(debug.getinfo(1, 'S').source:sub(2), ':p:h:h:h:h')
