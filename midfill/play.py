@@ -106,7 +106,9 @@ class _PageWriter:
         """Do nothing: the page closes the connection."""
 
 
-async def _receive(websocket: WebSocket) -> bytes:
-    """The next message of a page; nothing at the end of the connection."""
+async def _receive(websocket: WebSocket) -> bytes | None:
+    """The next message of a page; None at the end of the connection."""
     message = await websocket.receive()
+    if message["type"] == "websocket.disconnect":
+        return None
     return str(message.get("text") or "").encode("utf-8", "surrogatepass")

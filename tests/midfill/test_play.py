@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -121,6 +122,16 @@ def test_a_message_that_is_none_is_answered_and_the_server_goes_on(play: Play) -
         socket.send("[" * 100_000)
         assert "not JSON" in page.hear()["error"]["message"]
         assert "result" in page.ask("initialize", {"processId": None, "capabilities": {}})
+
+
+def test_a_language_server_ends_with_its_page(play: Play, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level("INFO", "lsp_server.launch"):
+        with play.open(play.keys.key):
+            pass
+        ends_by = time.monotonic() + 30
+        while "the client disconnected" not in caplog.messages:
+            assert time.monotonic() < ends_by, caplog.text
+            time.sleep(0.01)
 
 
 def test_a_page_that_does_not_read_is_dropped(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:

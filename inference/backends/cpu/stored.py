@@ -41,16 +41,22 @@ class StoredRows:
     def read(self, rows: Rows, matrix: Numbers, places: Rows) -> None:
         """Put these rows at these places of the matrix: of floats, of a type that represents theirs, or of int8."""
         tensor, wanted = self.tensor, self.order[rows]
-        if isinstance(matrix, np.ndarray):
-            matrix[places] = floats(read_rows(self.path, tensor, wanted), tensor.type_name)
-            return
-        first, last = int(wanted.min()), int(wanted.max())
-        size = (tensor.stop - tensor.start) // tensor.shape[0]
-        stored = read_stored(self.path, tensor.start + first * size, (last + 1 - first) * size)
-        if tensor.type_name in BLOCK_FORMATS and (matrix.type == tensor.kernel_type or matrix.type != "int8"):
+        if isinstance(matrix, QuantizedMatrix) and _has(matrix, tensor):
+            first, last = int(wanted.min()), int(wanted.max())
+            size = (tensor.stop - tensor.start) // tensor.shape[0]
+            stored = read_stored(self.path, tensor.start + first * size, (last + 1 - first) * size)
             _keep(stored, tensor.type_name, np.ascontiguousarray(wanted - first), matrix, places)
             return
-        _round(stored.reshape(-1, size)[wanted - first], tensor.type_name, matrix, places)
+        values = floats(read_rows(self.path, tensor, wanted), tensor.type_name)
+        if isinstance(matrix, QuantizedMatrix):
+            _round(values, matrix, places)
+        else:
+            matrix[places] = values
+
+
+def _has(matrix: QuantizedMatrix, tensor: StoredTensor) -> bool:
+    """Whether the matrix has the tensor's very numbers, and the kernel's library reads them."""
+    return tensor.type_name in BLOCK_FORMATS and (matrix.type == tensor.kernel_type or matrix.type != "int8")
 
 
 def floats(stored: NDArray[np.uint8], type_name: str) -> NDArray[np.float32]:
@@ -60,13 +66,13 @@ def floats(stored: NDArray[np.uint8], type_name: str) -> NDArray[np.float32]:
     return np.asarray(gguf.dequantize(stored, gguf.GGMLQuantizationType[type_name]), np.float32)
 
 
-def _round(stored: NDArray[np.uint8], type_name: str, matrix: QuantizedMatrix, places: Rows) -> None:
-    """As `_keep`, for types that the kernel's library does not read, to int8."""
+def _round(values: NDArray[np.float32], matrix: QuantizedMatrix, places: Rows) -> None:
+    """Put rows at places of the matrix, rounded to int8."""
     import torch  # here, since hardly any file needs it
 
     from inference.checkpoints.quantization import quantize
 
-    rounded = quantize(torch.from_numpy(floats(stored, type_name)), "int8")
+    rounded = quantize(torch.from_numpy(values), "int8")
     matrix.numbers[places], matrix.scales[places] = rounded.numbers.numpy(), rounded.scales.numpy()
 
 
