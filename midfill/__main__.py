@@ -5,21 +5,25 @@ It starts `midfill lsp` without loading the command line, and prints errors as o
 
 from __future__ import annotations
 
-import locale
 import os
 import sys
 from io import TextIOWrapper
 
 from protocol.installation import run_program
 
+_ENCODING = "MIDFILL_TERMINAL_ENCODING"  # from this process to the one that takes its place
+
 
 def main() -> None:
     """Run the command line; a MidfillError or the lack of the engine ends it with one line."""
-    if sys.getfilesystemencoding() != "utf-8" and os.environ.get("PYTHONUTF8") != "1":
+    if sys.getfilesystemencoding() != "utf-8" and sys.platform != "win32" and os.environ.get("PYTHONUTF8") != "1":
         _begin_again_in_utf8()
+    encoding = os.environ.pop(_ENCODING, None)
     if isinstance(sys.stdout, TextIOWrapper):
         # Files and models have characters that a terminal's encoding may lack.
-        sys.stdout.reconfigure(errors="replace")
+        sys.stdout.reconfigure(encoding=encoding, errors="replace")
+    if isinstance(sys.stderr, TextIOWrapper):
+        sys.stderr.reconfigure(encoding=encoding)
     run_program(_run, " ".join(["midfill", *sys.argv[1:2]]))
 
 
@@ -29,7 +33,7 @@ def _begin_again_in_utf8() -> None:
     An editor's URIs, git's output and ignore files have names in UTF-8, whatever the locale. In another encoding they
     would not be the names on the disk, or none at all. The terminal keeps its encoding.
     """
-    changed = {"PYTHONIOENCODING": locale.getencoding(), **os.environ, "PYTHONUTF8": "1"}
+    changed = {**os.environ, "PYTHONUTF8": "1", _ENCODING: sys.stdout.encoding if sys.stdout else "utf-8"}
     os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], changed)
 
 

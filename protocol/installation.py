@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from importlib import metadata
 from typing import NoReturn
 
-from protocol.errors import BadInput, MidfillError
+from protocol.errors import BadInput, BadModel, MidfillError
 
 ENGINE = "engine"  # the extra in pyproject.toml that `core` consists of, but for the bundled model
 TORCH = "torch"  # the extra for what the CPU kernel does not run, and for GPUs
@@ -41,6 +42,17 @@ def missing(extra: str = "") -> list[str]:
 def is_of(extra: str, module: str | None) -> bool:
     """Whether a package that the extra adds has that module."""
     return (module or "").partition(".")[0] in [name.replace("-", "_") for name in _required(extra)]
+
+
+@contextmanager
+def needing_torch(model: object) -> Iterator[None]:
+    """Where a package of the extra `torch` is not installed, BadModel for the model that needs it here."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if not is_of(TORCH, error.name):
+            raise
+        raise BadModel(f"{model} needs PyTorch here, and {error.name} is not installed: {TORCH_REMEDY}") from error
 
 
 def run_program(main: Callable[[], None], name: str) -> None:

@@ -185,7 +185,8 @@ No error is shown: a newer request has ended this one, or the server's status sa
 ;;; The document
 
 (defvar-local midfill--version 0 "The document's version at the server.")
-(defvar-local midfill--size 0 "How many characters the server's text has.")
+(defvar-local midfill--size 0 "How many characters the server's text has; -1 if it is unknown.")
+(defvar-local midfill--tick 0 "The buffer's `buffer-chars-modified-tick' at the last change that the server knows.")
 (defvar-local midfill--before nil "The change that is about to happen, as (BEGIN END RANGE).")
 
 (defun midfill--buffer-uri ()
@@ -233,7 +234,8 @@ An indirect buffer shares its text with its base, whose document it is."
       (unless (member (plist-get folder :uri) midfill--folders)
         (push (plist-get folder :uri) midfill--folders)
         (midfill--notify :workspace/didChangeWorkspaceFolders :event (list :added (vector folder) :removed [])))
-      (setq midfill--open (midfill--buffer-uri) midfill--version 0 midfill--size (buffer-size) midfill--reason nil)
+      (setq midfill--open (midfill--buffer-uri) midfill--version 0 midfill--size (buffer-size)
+            midfill--tick (buffer-chars-modified-tick) midfill--reason nil)
       (midfill--notify :textDocument/didOpen :textDocument
                        (list :uri midfill--open :version 0 :text (midfill--sent (point-min) (point-max))
                              :languageId (alist-get name midfill--languages name nil #'equal))))))
@@ -247,6 +249,7 @@ An indirect buffer shares its text with its base, whose document it is."
 (defun midfill--before-change (begin end)
   "Remember the range of the text from BEGIN to END, which is about to change."
   (when midfill--open
+    (unless (= midfill--tick (buffer-chars-modified-tick)) (setq midfill--size -1))
     (setq midfill--before
           (list begin end (list :start (midfill--position begin) :end (midfill--position end))))))
 
@@ -258,8 +261,8 @@ An indirect buffer shares its text with its base, whose document it is."
 
 (defun midfill--send-unannounced ()
   "Send the whole text if it has changed without the hooks: as by `recode-region', or by another package's hook."
-  (unless (= midfill--size (buffer-size))
-    (setq midfill--size (buffer-size))
+  (unless (and (= midfill--size (buffer-size)) (= midfill--tick (buffer-chars-modified-tick)))
+    (setq midfill--size (buffer-size) midfill--tick (buffer-chars-modified-tick))
     (midfill--send :text (save-restriction (widen) (midfill--sent (point-min) (point-max))))))
 
 (defun midfill--after-change (begin end length)
@@ -268,7 +271,7 @@ An indirect buffer shares its text with its base, whose document it is."
     (pcase-let ((`(,from ,to ,range) midfill--before) (size (+ midfill--size (- end begin length))))
       (setq midfill--before nil midfill--size -1)
       (when (and range (= begin from) (= length (- to from)) (= size (buffer-size))) ; else it is not what was announced
-        (setq midfill--size size)
+        (setq midfill--size size midfill--tick (buffer-chars-modified-tick))
         (midfill--send :range range :text (midfill--sent begin end)))
       (midfill--send-unannounced))))
 

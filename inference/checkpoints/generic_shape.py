@@ -8,6 +8,7 @@ from typing import Any, Literal
 from inference.checkpoints.architecture import CHANGING_ROPE, SUPPORTED_TYPES, ModelShape, positive, read_architecture
 from inference.checkpoints.kernel_shape import STORED_OTHERWISE, read_kernel_shape
 from protocol.errors import BadModel, bad_model
+from protocol.installation import needing_torch
 
 POSITION_NAMES = ("max_position_embeddings", "max_seq_len", "seq_length")
 MOST_LAYERS = 4096
@@ -52,7 +53,8 @@ def read_generic_shape(config: Mapping[str, Any], where: str) -> ModelShape:
 
 
 def _read_generic_shape(config: Mapping[str, Any], where: str) -> ModelShape:
-    from transformers import CONFIG_MAPPING
+    with needing_torch(where):
+        from transformers import CONFIG_MAPPING
 
     model_type = config.get("model_type")
     if not isinstance(model_type, str) or model_type not in CONFIG_MAPPING:

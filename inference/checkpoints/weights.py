@@ -9,7 +9,7 @@ import struct
 from collections.abc import Collection, Iterator, Mapping, Set
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from protocol.errors import BadModel, bad_model
 
@@ -44,6 +44,14 @@ _REPRESENTED: Mapping[QuantizedType, Set[QuantizedType]] = {
     "int6": {"int6", "centred_int4"},
 }
 """By type, the smallest first, those whose matrices it represents exactly."""
+
+
+STAYING: Mapping[QuantizedType | None, Set[QuantizedType | None]] = {
+    None: {*get_args(QuantizedType), None},
+    "int8": {"int8"},
+    "int4": {"int4", "centred_int4"},
+}
+"""By the type that is wanted, the types that a matrix may have to stay as it is stored."""
 
 
 def common_type(types: Collection[QuantizedType | None]) -> QuantizedType | None:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -30,7 +29,7 @@ from kv_store.snapshots import FEWEST_SNAPSHOTS, Snapshots
 from kv_store.store import PagedStore
 from kv_store.tiers import MemoryStorage, Tier
 from protocol.errors import BadInput, BadModel, DeviceLost
-from protocol.installation import TORCH, TORCH_REMEDY, is_of, own_version
+from protocol.installation import needing_torch, own_version
 
 if TYPE_CHECKING:
     import torch
@@ -68,8 +67,7 @@ def examine(options: EngineOptions) -> Examined | None:
     architecture or tokenizer.
     """
     checkpoint = find_local_checkpoint(options.model)
-    with _naming_what_needs_torch(options.model):
-        return None if checkpoint is None else _examine(options, checkpoint, lambda _what, _share: None)
+    return None if checkpoint is None else _examine(options, checkpoint, lambda _what, _share: None)
 
 
 def _examine(options: EngineOptions, checkpoint: Checkpoint, report: ReportProgress) -> Examined:
@@ -100,23 +98,12 @@ def load_engine(options: EngineOptions, progress: ReportProgress | None = None, 
         examined = _examine(options, checkpoint, report)
     if options.threads < 0:
         raise BadInput(f"threads must be 0 or more, not {options.threads}")
-    with _naming_what_needs_torch(checkpoint.name):
+    with needing_torch(checkpoint.name):
         if options.device == "cpu" or (options.device == "auto" and not (has_gpu_driver() and has_torch())):
             plan = plan_load(options, checkpoint, Machine("cpu"))
             if plan.demand.on_kernel:
                 return _load_on_kernel(plan, options, checkpoint, examined, report)
         return _load_with_torch(options, checkpoint, examined, report)
-
-
-@contextmanager
-def _naming_what_needs_torch(model: str) -> Iterator[None]:
-    """Where the extra `torch` is not installed, BadModel for a model that needs a package of it."""
-    try:
-        yield
-    except ModuleNotFoundError as error:
-        if not is_of(TORCH, error.name):
-            raise
-        raise BadModel(f"{model} needs PyTorch with these settings, and {error.name} is not installed: {TORCH_REMEDY}") from error
 
 
 def _load_on_kernel(

@@ -9,14 +9,16 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Literal
 
-from inference.backends.cpu.library import choose_level, unavailable_reason, unsupported_reason
+from inference.backends.cpu.library import BLOCK_FORMATS, choose_level, unavailable_reason, unsupported_reason
 from inference.checkpoints.architecture import Architecture, ModelShape
 from inference.checkpoints.checkpoint import Checkpoint
 from inference.checkpoints.gguf.file import GgufCheckpoint
+from inference.checkpoints.weights import STAYING
 from inference.loading.main_memory import main_memory
 from inference.loading.memory_plan import DTYPE_BYTES, MemoryDemand, MemoryPlan, default_store_bytes, plan_memory
-from inference.loading.options import EngineOptions
+from inference.loading.options import EngineOptions, has_torch
 from protocol.errors import BadInput, BadModel
+from protocol.installation import TORCH_REMEDY
 from protocol.messages import megabytes
 from protocol.settings import Weights
 
@@ -191,6 +193,8 @@ def plan_load(options: EngineOptions, checkpoint: Checkpoint, machine: Machine) 
             f"{checkpoint.path}: only the CPU kernel runs such a file, {reason or 'which the settings rule out'}: "
             "choose the model's safetensors files, or run it in llama-server (the setting engine)"
         )
+    if placement.runner != "llama-server" and not has_torch() and _needs_torch(checkpoint, demand, options.weights):
+        raise BadModel(f"{checkpoint.name} needs PyTorch here, and torch is not installed: {TORCH_REMEDY}")
     free = machine.gpu_free if device.startswith("cuda") else None
     if free is None:
         free = main_memory().available
@@ -203,6 +207,16 @@ def _needs_kernel(checkpoint: Checkpoint) -> bool:
     if not isinstance(checkpoint, GgufCheckpoint) or not isinstance(shape, Architecture):
         return False
     return bool(shape.layer_kinds) or (shape.kernel_alone and len(checkpoint.headers) > 1)
+
+
+def _needs_torch(checkpoint: Checkpoint, demand: MemoryDemand, weights: Weights) -> bool:
+    """Whether PyTorch runs the model, keeps its state, or quantizes matrices for the CPU kernel."""
+    if not demand.on_kernel or checkpoint.architecture.recurrent_layers:
+        return True
+    matrices = [tensor for file in demand.files for tensor in file.tensors.values() if len(tensor.shape) == 2]
+    if weights == "int8" or weights == "int4":
+        return any(tensor.kernel_type not in STAYING[weights] for tensor in matrices)
+    return any(tensor.kernel_type is not None and tensor.type_name not in BLOCK_FORMATS for tensor in matrices)
 
 
 def situation_of(options: EngineOptions, checkpoint: Checkpoint, machine: Machine) -> Situation:

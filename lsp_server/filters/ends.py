@@ -16,6 +16,7 @@ _EMBEDDED = re.compile(  # the header of a script in a document of another langu
     r"^\s*(?:local )?(?:begin|case|class|defmodule|defp?|for|function|if|macro|module|struct|unless|until|while)\b(?!:)"
     r"|\b(?:then|else|do(?: \|.*\|)?|function\b[^()]*\([^()]*\))$"
 )
+_COMMENT = re.compile(r"(?:^|\s)#")  # of the languages that have heredocs
 
 
 def stop_rule(context: CursorContext) -> StopRule:
@@ -68,8 +69,9 @@ def _strings(context: CursorContext) -> tuple[str, tuple[str, ...]]:
 def _heredoc(context: CursorContext) -> str:
     """The heredoc that the nearest line with one leaves open at the cursor."""
     lines = (*context.lines_above, context.before)
-    first = next((index for index in reversed(range(len(lines))) if HEREDOC in lines[index]), None)
-    if first is None or lines[first].lstrip().startswith("#"):
+    code = [_COMMENT.split(line, maxsplit=1)[0] for line in lines]
+    first = next((index for index in reversed(range(len(lines))) if HEREDOC in code[index]), None)
+    if first is None:
         return ""
     return opened_at_end("".join(lines[first:]), context.language.quotes)
 

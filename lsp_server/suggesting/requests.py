@@ -153,7 +153,7 @@ class RequestSender:
         )
 
     async def complete(self, opened: OpenDocument, cursor: Position, plan: Plan, request: CompletionRequest) -> Completion | None:
-        """The core's completion, its cost reported; None if it has none, or if the document has changed meanwhile."""
+        """The core's completion, its cost reported; None if it has none, or the document changed or was excluded."""
         since, edits = time.perf_counter(), opened.edits
         prompted = self._prompt_sources.setdefault(opened.session, _PromptSources(opened))
         prompted.opened = opened
@@ -172,7 +172,7 @@ class RequestSender:
             if isinstance(error, CoreUnavailable) and request.max_tokens:
                 opened.unanswered = edits, cursor  # until there is a core again
             return None
-        if completion.finish_reason == "cancelled" or opened.edits != edits:
+        if completion.finish_reason == "cancelled" or opened.edits != edits or opened.excluded is not None:
             return None
         if not completion.is_short:
             opened.planner.observe(request.prompt, completion.usage.prompt_tokens)

@@ -88,7 +88,8 @@ def hardware(gpus: tuple[Gpu, ...]) -> Section:
         ("memory", f"{megabytes(memory.available)} free of {megabytes(memory.total)}"),
         ("disk", f"{megabytes(disk.free)} free in {home}"),
     ]
-    unused = "" if not missing(TORCH) else f"; unused, since PyTorch is not installed: {TORCH_REMEDY}"
+    absent = missing(TORCH)
+    unused = f"; unused, since {', '.join(absent)} are not installed: {TORCH_REMEDY}" if absent else ""
     facts += [
         (f"GPU {number}", f"{gpu.name}, {megabytes(gpu.free_bytes)} free of {megabytes(gpu.total_bytes)}{unused}")
         for number, gpu in enumerate(gpus)

@@ -82,16 +82,20 @@ def test_the_language_server_starts(tmp_path: Path, without_engine: dict[str, st
 
 
 @pytest.mark.parametrize(
-    ("options", "status", "said"),
+    ("arguments", "status", "said"),
     [
-        (["--model", "tiny"], 0, "self"),
-        (["--model", "tiny", "--device", "cuda"], 2, "tiny needs PyTorch with these settings, and torch is not installed: run"),
+        ("complete demo.py:3:9 --no-start-core --model tiny", 0, "self"),
+        ("complete demo.py:3:9 --no-start-core --model tiny --device cuda", 2, "tiny needs PyTorch here, and torch is"),
+        ("doctor --model tiny --weights int8", 1, "model: tiny needs PyTorch here, and torch is not installed: run"),
+        ("doctor --model phi", 1, "phi/config.json needs PyTorch here, and transformers is not installed: run"),
     ],
 )
-def test_the_kernel_needs_no_torch(options: list[str], status: int, said: str, tmp_path: Path) -> None:
+def test_the_kernel_needs_no_torch(arguments: str, status: int, said: str, tmp_path: Path) -> None:
     (tmp_path / "demo.py").write_text("class A:\n    def f(self, name):\n        ")
-    complete = [sys.executable, "-m", "midfill", "complete", "demo.py:3:9", "--no-start-core"]
-    done = run([*complete, *options], tmp_path, **without([TORCH], tmp_path))
+    (tmp_path / "phi").mkdir()
+    (tmp_path / "phi" / "config.json").write_text('{"model_type": "phi"}')
+    (tmp_path / "phi" / "tokenizer.json").write_text("{}")
+    done = run([sys.executable, "-m", "midfill", *arguments.split()], tmp_path, **without([TORCH], tmp_path))
     assert said in done.stdout + done.stderr
     assert done.returncode == status
 

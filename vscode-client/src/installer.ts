@@ -31,7 +31,7 @@ export class Installer {
     const question =
       `midfill: found no midfill command${where}. ` +
       "Install the bundled one into an environment of its own?" +
-      (config.coreAddress() === "" ? " It downloads about 40 MB of Python packages." : "");
+      (config.coreAddress() === "" ? " It downloads 35 MB of Python packages." : "");
     const answer = await vscode.window.showInformationMessage(question, INSTALL, CHOOSE, NEVER);
     if (answer === INSTALL) {
       await this.install("kernel");

@@ -8,11 +8,11 @@ of 4 to 6 bits also in `_SMALL_TYPES` of `inference/checkpoints/weights.py`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import gguf
 import numpy as np
@@ -22,7 +22,7 @@ from inference.backends.cpu.library import BLOCK_FORMATS, NUMBER_TYPES, load_lib
 from inference.backends.layer_weights import FileTensors
 from inference.checkpoints.quantized_matrix import GROUP, QuantizedMatrix
 from inference.checkpoints.stored_bytes import read_rows, read_stored
-from inference.checkpoints.weights import QuantizedType, StoredTensor, common_type
+from inference.checkpoints.weights import STAYING, QuantizedType, StoredTensor, common_type
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -149,13 +149,6 @@ class StoredMatrix:
 
 Matrix: TypeAlias = "Tensor | NDArray[Any] | QuantizedMatrix | StoredMatrix"
 
-_STAYING: Mapping[QuantizedType | None, Set[QuantizedType | None]] = {
-    None: {*get_args(QuantizedType), None},
-    "int8": {"int8"},
-    "int4": {"int4", "centred_int4"},
-}
-"""By the type that is wanted, the types that a matrix may have to stay as it is stored."""
-
 
 class StoredReader:
     """Implements `WeightsReader[Matrix]`: matrices stay in the file, quantized if they are; vectors are float32."""
@@ -163,7 +156,7 @@ class StoredReader:
     def __init__(self, tensors: FileTensors, only: Literal["int8", "int4"] | None = None) -> None:
         """only: the quantized types that stay so."""
         self._tensors = tensors
-        self._staying = _STAYING[only]
+        self._staying = STAYING[only]
 
     def has(self, name: str) -> bool:
         return self._tensors.has(name)

@@ -11,6 +11,7 @@ from inference.checkpoints.architecture import DIVIDED
 from inference.checkpoints.gguf.metadata import GgufHeader, midfill_notes
 from inference.checkpoints.weights import StoredTensor
 from protocol.errors import BadModel, bad_model
+from protocol.installation import needing_torch
 
 OURS = ("llama", "qwen2", "qwen3", "granite")
 """The architectures of llama.cpp that our decoder runs; its `llama` includes Mistral."""
@@ -176,8 +177,9 @@ def _rope_factors(parts: Sequence[GgufHeader], head_dim: Any) -> list[float]:
 
 def _generic_config(parts: Sequence[GgufHeader]) -> dict[str, Any]:
     """By transformers' own table of the keys of an architecture."""
-    from transformers import CONFIG_MAPPING
-    from transformers.integrations.ggml import GGUF_CONFIG_MAPPING
+    with needing_torch(parts[0].path):
+        from transformers import CONFIG_MAPPING
+        from transformers.integrations.ggml import GGUF_CONFIG_MAPPING
 
     mapping: dict[str, dict[str, str | None]] = GGUF_CONFIG_MAPPING  # type: ignore[assignment] # it is untyped
     header = parts[0]

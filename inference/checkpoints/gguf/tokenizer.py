@@ -16,6 +16,7 @@ from inference.text.fim import AUTO, FIMFormat
 from inference.text.token_ids import SPACE_MARK
 from inference.text.tokenization import TextTokenizer
 from protocol.errors import BadModel, bad_model
+from protocol.installation import needing_torch
 
 UNNAMED = "default"
 
@@ -235,9 +236,10 @@ def _merging(vocabulary: _Vocabulary) -> dict[str, Any]:
 
 def _sentencepiece(vocabulary: _Vocabulary) -> dict[str, Any]:
     """By transformers' conversion, which derives the merges from the scores. Imports transformers."""
-    from transformers.integrations.gguf import convert_gguf_tokenizer  # type: ignore[attr-defined] # it is lazy
-
     header = vocabulary.header
+    with needing_torch(header.path):
+        from transformers.integrations.gguf import convert_gguf_tokenizer  # type: ignore[attr-defined] # it is lazy
+
     scores: Any = header.metadata.get("tokenizer.ggml.scores")
     _check_length(header, "scores", scores, vocabulary.tokens)
     fields = {"tokenizer_type": "llama", "tokens": list(vocabulary.tokens), "scores": list(scores)}

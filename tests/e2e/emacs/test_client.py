@@ -143,6 +143,8 @@ def text_at_server(script: Script) -> str:
     [
         "(decode-coding-region 5 9 'utf-8)",
         '(let ((inhibit-modification-hooks t)) (insert "x"))',
+        "(let ((inhibit-modification-hooks t)) (upcase-region (point-min) (point-max)))",
+        '(let ((inhibit-modification-hooks t)) (upcase-region (point-min) (point-max))) (insert "x")',
         '(add-hook \'after-change-functions (lambda (&rest _) (goto-char 1) (insert "y")) nil t) (insert "x")',
         "(sort-lines nil (point-min) (point-max))",
         "(upcase-region (point-min) (point-max))",

@@ -164,6 +164,7 @@ def test_what_joins_a_block_is_its_languages() -> None:
         ("shellscript", "f() {\n  cat <<EOF\n  a║\n", "\nb\nEOF\nc", "f() {\n  cat <<EOF\n  a⟦\nb\nEOF⟧\n"),
         ("shellscript", "  cat <<EOF\n  ║\nEOF\n", "a\nb", "  cat <<EOF\n  ⟦a\nb⟧\nEOF\n"),
         ("shellscript", "  cat <<EOF\nEOF\n  ║", "a\nb", "  cat <<EOF\nEOF\n  ⟦a⟧"),
+        ("shellscript", "  x=1 # <<EOF\n  ║", "a\nb", "  x=1 # <<EOF\n  ⟦a⟧"),
         ("shellscript", "  cat <<EOF\n  ║", "EOF\nb\n", "  cat <<EOF\n  ⟦EOF⟧"),
         # but not of a string above, whose quote may stand in a comment
         ("javascript", "// a ` b\nif (a) {\n  b()║\n}\n", "\nc()", "// a ` b\nif (a) {\n  b()║\n}\n"),

@@ -402,6 +402,24 @@ async def test_a_closed_document_that_becomes_excluded_is_purged(
     assert lending.forgotten == set()  # once is enough
 
 
+async def test_an_answer_that_comes_behind_the_exclusion_is_not_kept(lending: Lending) -> None:
+    released = asyncio.Event()
+
+    async def late() -> Completion:
+        await released.wait()
+        return completion("1")
+
+    lending.core.answer = late
+    asking = asyncio.create_task(lending.session.suggest(lending.lib, Query(Position(2, 0))))
+    while not lending.core.requests:
+        await asyncio.sleep(0.001)
+    lending.exclude("lib.py")
+    await lending.lib.workspace.verdicts.look([lending.lib.document.uri])
+    released.set()
+    assert await asking == ()
+    assert (lending.lib.suggestions, lending.lib.last_exchange) == ((), None)
+
+
 async def test_used_documents_are_looked_at_in_turn_and_with_a_cell_goes_its_notebook(
     lending: Lending, monkeypatch: pytest.MonkeyPatch
 ) -> None:
