@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import re
 import sys
 from collections.abc import Callable, Iterator
@@ -13,6 +15,7 @@ from protocol.errors import BadInput, BadModel, MidfillError
 
 ENGINE = "engine"  # the extra in pyproject.toml that `core` consists of, but for the bundled model
 TORCH = "torch"  # the extra for what the CPU kernel does not run, and for GPUs
+_FULL = (errno.ENOSPC, errno.EDQUOT)
 _INTERRUPTED = 130  # as a shell reports a command that Ctrl+C ended
 REMEDY = "run `make install` in the clone, or install the wheels of `make wheels` with `[core]`"
 TORCH_REMEDY = (
@@ -58,10 +61,22 @@ def needing_torch(model: object) -> Iterator[None]:
 def run_program(main: Callable[[], None], name: str) -> None:
     """Run `main`; a MidfillError or the lack of the engine ends this process with one line on stderr and a status.
 
-    Ctrl-C ends it without a word: it may come while modules are imported, before a command could take it.
+    Ctrl-C ends it without a word: it may come while modules are imported, before a command could take it. So does a
+    reader of the output that has gone; a full disk below the output is told.
     """
     try:
-        main()
+        try:
+            main()
+        finally:
+            if sys.stdout is not None:
+                sys.stdout.flush()  # at the interpreter's end, a failure would be a traceback
+    except OSError as error:
+        if error.errno not in (*_FULL, errno.EPIPE):
+            raise
+        if error.errno in _FULL:
+            sys.stderr.write(f"midfill: the output cannot be written: {error.strerror}\n")
+            sys.stderr.flush()
+        os._exit(1)  # an orderly end would try to write it once more
     except KeyboardInterrupt:
         sys.exit(_INTERRUPTED)
     except MidfillError as error:

@@ -146,6 +146,16 @@ def test_names_are_utf_8_whatever_the_locale(tmp_path: Path, runtime: Path) -> N
     assert done.stderr.endswith("ÄÖ/ü* in .midfillignore, line 1.\n")
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="only Linux has such a file")
+@pytest.mark.parametrize("command", ["--version", "--help", "models"])
+def test_a_full_disk_below_the_output_is_told(command: str) -> None:
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            (sys.executable, "-m", "midfill", command), stdout=full, stderr=subprocess.PIPE, text=True, check=False
+        )
+    assert (done.returncode, done.stderr) == (1, "midfill: the output cannot be written: No space left on device\n")
+
+
 def test_nothing_wraps_without_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     table = Table.grid()
     table.add_row("word " * 100)
