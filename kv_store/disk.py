@@ -37,9 +37,7 @@ if TYPE_CHECKING:
     from kv_store.main_memory import ArrayCodec
     from kv_store.workspace import StateCodec  # which imports torch
 
-FORMAT = (
-    "midfill kv 7"  # also a new number where arithmetic changes that no fingerprint has, as that of the rotations, or of vectors
-)
+FORMAT = "midfill kv 7"  # also a new number where arithmetic changes that no fingerprint has, as how vectors are read
 MIN_FREE_BYTES = 512 * 2**20
 """Free disk space left to other programs: no page is written below it."""
 

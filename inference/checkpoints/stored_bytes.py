@@ -14,7 +14,7 @@ from protocol.errors import BadModel, bad_model
 def read_stored(path: Path, start: int, count: int) -> NDArray[np.uint8]:
     """So many bytes of a weights file, in memory of their own; BadModel if the file does not have them any more.
 
-    Who maps the file instead ends with SIGBUS when another program cuts it, and computes with what one writes over it.
+    A process that maps the file ends with SIGBUS when another program cuts it, and computes with what one writes over it.
     """
     with bad_model(f"{path} cannot be read any more"):
         stored = np.fromfile(path, np.uint8, count, offset=start)

@@ -186,7 +186,7 @@ class KernelDecoder:
         shape = self.architecture
         outer = vocabulary_type(weight_type)
         largest = weights.head
-        packers = PACKERS if isinstance(largest, StoredMatrix) else 1  # of weights in memory, it is to hold one layer
+        packers = PACKERS if isinstance(largest, StoredMatrix) else 1  # weights that are read whole are to be of one layer
         head = self._matrix(pack_matrix(largest, None, outer))
         del largest
         embedding = head if shape.tied_embeddings else self._matrix(pack_matrix(weights.embedding, None, outer))
